@@ -3,7 +3,7 @@
 set -eu
 root=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd)
 . "$root/examples/packages.sh"
-need_packages $kaiju_packages libboost-dev catch2 python3 python3-numpy
+need_packages $kaiju_packages $kaiju_server_packages catch2 python3 python3-numpy
 need_packages bindgen rustc python3-cffi || echo "going on without: kaiju.h is not read by bindgen, or not by cffi" >&2
 need_packages clang tmux || echo "going on without: kaiju.h is read by gcc alone, or the chat not tried in tmux" >&2
 

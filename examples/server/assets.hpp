@@ -6,5 +6,6 @@
 namespace server {
 
 extern const std::string_view kOpenApi;  // openapi.json
+extern const std::string_view kPage;     // web/index.html
 
 }  // namespace server

@@ -4,17 +4,21 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <random>
 
 #include "../tools/standard_streams.hpp"
+#include "assets.hpp"
 #include "failure.hpp"
 #include "openai.hpp"
 #include "options.hpp"
+#include "routes.hpp"
 
 namespace server {
 namespace {
@@ -102,6 +106,22 @@ class Shutdown {
   std::chrono::steady_clock::time_point until_;
 };
 
+// The bytes of a folder's cards.
+std::vector<std::string> cards_in(const std::string& given) {
+  const std::string folder = given.empty() ? KAIJU_CHARACTERS : given;
+  std::vector<std::string> files, cards;
+  std::error_code missing;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, missing))
+    if (entry.is_regular_file()) files.push_back(entry.path().string());
+  if (missing && !given.empty()) throw std::runtime_error(folder + ": " + missing.message());
+  std::sort(files.begin(), files.end());
+  for (const std::string& file : files) {
+    std::ifstream in(file, std::ios::binary);
+    cards.emplace_back(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+  }
+  return cards;
+}
+
 int serve(const Options& options) {
   raise_file_limit();
   auto model = kaiju::Model::load(options.model);
@@ -140,6 +160,18 @@ int serve(const Options& options) {
   add_chat_routes(server, service);
   add_completion_routes(server, service);
   add_meta_routes(server, service);
+  std::optional<ChatRoutes> chats;
+  if (options.store != "none" && (*model)->chat().ok()) {
+    auto store = options.store.starts_with("postgres") ? kaiju::server::open_postgres_store(options.store)
+                                                       : kaiju::server::open_sqlite_store(options.store);
+    if (!store.ok()) throw std::runtime_error(store.status().message());
+    add_bundled_characters(**store, service, cards_in(options.characters));
+    chats.emplace(service, std::move(store).value(), !options.keys.empty());
+    chats->add(server);
+    server.route("GET", "/", [](Exchange& exchange) -> asio::awaitable<void> {
+      co_await exchange.answer(200, std::string(kPage), "text/html; charset=utf-8");
+    });
+  }
   server.before = [&](Exchange& exchange) {
     if (const std::string trace = exchange.header("traceparent"); !trace.empty() && trace.size() < 128)
       exchange.answer_headers["traceparent"] = trace;
@@ -172,6 +204,9 @@ int main(int argc, char** argv) {
   if (const std::optional<int> code = server::parse(argc, argv, options)) return *code;
   try {
     return server::serve(options);
+  } catch (const server::Failure& failure) {
+    kaiju::tools::print(stderr, "kaiju-server: {}\n", failure.message);
+    return 1;
   } catch (const std::exception& problem) {
     kaiju::tools::print(stderr, "kaiju-server: {}\n", problem.what());
     return 1;

@@ -21,6 +21,9 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   option("--keys", options.keys, "FILE",
          "API keys, their names, limits and rights (README.md); without, everybody may ask");
   option("--log", options.log, "FILE", "access log in JSON lines; - is standard error, empty text none");
+  option("--store", options.store, "FILE",
+         "where characters and chats are kept: a file of SQLite, or postgresql://...; none: they are not served");
+  option("--characters", options.characters, "FOLDER", "cards for a store that is new (default: the bundled ones)");
   option("--backend", options.backend, "NAME", "auto or a backend's name")->check(kaiju::tools::backend_name());
   option("--threads", options.threads, "N", "threads that compute; 0: one for each core, at most 8")
       ->check(whole_number(0, 256));

@@ -4,7 +4,7 @@
 set -eu
 root=$(CDPATH= cd -- "$(dirname -- "$0")/../.." && pwd)
 . "$root/examples/program.sh"
-need_packages $kaiju_packages libboost-dev
+need_packages $kaiju_packages $kaiju_server_packages
 build_program kaiju-server
 for argument; do
   case "$argument" in --model | --model=* | --help | -h | --version) start_program kaiju-server "$@" ;; esac

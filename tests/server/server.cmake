@@ -1,8 +1,5 @@
 # The parts of kaiju-server that need no HTTP: cards, and the store.
 foreach(part cards store)
-  if(NOT TARGET kaiju_server_${part})
-    add_subdirectory(${PROJECT_SOURCE_DIR}/examples/server/${part} ${PROJECT_BINARY_DIR}/examples/server/${part})
-  endif()
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/${part}*.cpp)
   add_executable(test_server_${part} ${sources})
   target_link_libraries(test_server_${part} PRIVATE kaiju_server_${part} kaiju_flags kaiju_catch_main fmt::fmt nlohmann_json::nlohmann_json Threads::Threads)

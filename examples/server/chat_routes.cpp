@@ -1,0 +1,622 @@
+// /characters, /chats and /reports over HTTP.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "chats.hpp"
+#include "failure.hpp"
+#include "openai.hpp"
+#include "routes.hpp"
+#include "store_thread.hpp"
+
+namespace server {
+
+namespace ks = kaiju::server;
+using kaiju::Event, kaiju::EventKind;
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+constexpr size_t kTitleBytes = 60;
+
+std::string owner_of(const Tenant& tenant, bool keys) { return keys ? tenant.name : ""; }
+
+int64_t number_in(const std::string& query, const std::string& name, int64_t otherwise) {
+  const size_t at = ("&" + query).find("&" + name + "=");
+  if (at == std::string::npos) return otherwise;
+  const std::string text = query.substr(at + name.size() + 1);
+  char* end = nullptr;
+  const long long value = std::strtoll(text.c_str(), &end, 10);
+  if (end == text.c_str() || (*end != 0 && *end != '&') || value < 0)
+    throw bad_request(fmt::format("{} must be a whole number", name), name);
+  return value;
+}
+
+// The first words of a text, whole characters.
+std::string title_of(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  if (text.size() <= kTitleBytes) return text;
+  size_t end = kTitleBytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return text.substr(0, end) + "…";
+}
+
+const char* reason_of(kaiju::DoneReason reason) {
+  switch (reason) {
+    case kaiju::DoneReason::kLength:
+      return "length";
+    case kaiju::DoneReason::kLoop:
+      return "loop";
+    case kaiju::DoneReason::kCancelled:
+    case kaiju::DoneReason::kDeadline:
+      return "cancelled";
+    default:
+      return "stop";
+  }
+}
+
+Json character_json(const ks::Character& character, const ks::Card& card) {
+  return {{"id", character.id},
+          {"version", character.version},
+          {"name", character.name},
+          {"description", card.description},
+          {"greeting", card.greeting},
+          {"suggestions", card.suggestions},
+          {"tokens", character.tokens.size()},
+          {"digest", character.digest},
+          {"notes", card.notes},
+          {"picture", character.has_picture},
+          {"retired", character.retired},
+          {"created", ks::time_text(character.created_ms)}};
+}
+
+ks::Card card_in(const std::string& canonical) {
+  auto card = ks::read_card(canonical);
+  if (!card.ok()) throw of_status(card.status());
+  return std::move(card).value();
+}
+
+Json summary_json(const ks::ChatSummary& chat) {
+  Json ids = Json::array();
+  for (const ks::ChatCharacter& one : chat.characters) ids.push_back(one.id);
+  return {{"id", chat.id},
+          {"title", chat.title},
+          {"characters", ids},
+          {"turns", chat.turn_count},
+          {"updated", ks::time_text(chat.updated_ms)}};
+}
+
+Json turn_json(const ks::Turn& turn) {
+  Json replies = Json::array();
+  for (const ks::Reply& reply : turn.replies) replies.push_back(reply.text);
+  const ks::Reply none, &chosen = turn.chosen >= 0 ? turn.replies[static_cast<size_t>(turn.chosen)] : none;
+  return {{"user", turn.user ? Json(*turn.user) : Json()},
+          {"speaker", turn.speaker},
+          {"replies", replies},
+          {"chosen", std::max<int64_t>(turn.chosen, 0)},
+          {"prompt_tokens", chosen.prompt_tokens},
+          {"cached_tokens", chosen.cached_tokens},
+          {"reason", chosen.reason}};
+}
+
+Json report_json(const ks::Report& report) {
+  return {{"id", report.id},
+          {"chat", report.chat},
+          {"turn", report.turn},
+          {"reply", report.reply},
+          {"kind", report.kind},
+          {"comment", report.comment},
+          {"user", report.user_text ? Json(*report.user_text) : Json()},
+          {"text", report.reply_text},
+          {"character", report.speaker.id},
+          {"version", report.speaker.version},
+          {"created", ks::time_text(report.created_ms)}};
+}
+
+}  // namespace
+
+class ChatRoutes::Impl {
+ public:
+  Impl(Service& service, std::unique_ptr<ks::Store> store, bool keys)
+      : service_(service), store_(std::move(store)), keys_(keys) {}
+
+  void add(Server& server);
+
+ private:
+  struct Asked {
+    std::string owner, id;
+    ks::Chat chat;
+    Cast cast;
+  };
+  // What a reply of a chat needs, and what has come of it.
+  struct Reply {
+    Wanted wanted;
+    Run run;
+    std::string text;
+    bool gone = false;   // the client left
+    bool begun = false;  // some text was sent
+  };
+
+  const kaiju::ChatFormat& chat() const { return service_.chat(); }
+  size_t context() const { return static_cast<size_t>(service_.driver.engine().info().context); }
+  std::string owner(const Exchange& exchange) const { return owner_of(service_.tenants.of(exchange), keys_); }
+
+  // --- characters
+  ks::NewCharacter read(std::string_view bytes) const {
+    auto card = ks::read_card(bytes);
+    if (!card.ok()) throw of_status(card.status());
+    ks::NewCharacter made{card->name, card->canonical, card->digest, head_of(chat(), card->name, card->description),
+                          card->picture};
+    if (made.tokens.size() > context() / 2)
+      throw bad_request(fmt::format("the description has {} tokens; half of the model's context is {}",
+                                    made.tokens.size(), context() / 2),
+                        "description");
+    return made;
+  }
+  asio::awaitable<void> create_character(Exchange& exchange) {
+    const ks::NewCharacter made = read(exchange.body());
+    const ks::Character character = co_await store_.get<ks::Character>(
+        [&made](ks::Store& store) { return store.create_character(ks::slug_of(made.name), made); });
+    co_await exchange.answer(described(character, made), 201);
+  }
+  asio::awaitable<void> add_version(Exchange& exchange) {
+    const ks::NewCharacter made = read(exchange.body());
+    const std::string id = exchange.parts[0];
+    const ks::Character character =
+        co_await store_.get<ks::Character>([&](ks::Store& store) { return store.add_version(id, made); });
+    co_await exchange.answer(described(character, made), 201);
+  }
+  static Json described(ks::Character character, const ks::NewCharacter& made) {
+    character.tokens = made.tokens;
+    return character_json(character, card_in(made.canonical));
+  }
+  asio::awaitable<void> show_character(Exchange& exchange) {
+    const std::string id = exchange.parts[0];
+    const int64_t version = number_in(exchange.query, "version", 0);
+    const ks::Character character =
+        co_await store_.get<ks::Character>([&](ks::Store& store) { return store.character(id, version); });
+    const std::vector<int64_t> versions =
+        co_await store_.get<std::vector<int64_t>>([&](ks::Store& store) { return store.versions(id); });
+    Json answer = character_json(character, card_in(character.canonical));
+    answer["versions"] = versions;
+    co_await exchange.answer(answer);
+  }
+  asio::awaitable<void> list_characters(Exchange& exchange) {
+    const auto characters =
+        co_await store_.get<std::vector<ks::Character>>([](ks::Store& store) { return store.characters(); });
+    co_await exchange.answer(listed(characters));
+  }
+  static Json listed(const std::vector<ks::Character>& characters) {
+    Json list = Json::array();
+    for (const ks::Character& character : characters) {
+      Json one = character_json(character, card_in(character.canonical));
+      for (const char* name : {"description", "tokens", "digest", "notes", "created"}) one.erase(name);
+      list.push_back(std::move(one));
+    }
+    return {{"characters", list}};
+  }
+  asio::awaitable<void> show_picture(Exchange& exchange) {
+    const std::string id = exchange.parts[0];
+    const int64_t version = number_in(exchange.query, "version", 0);
+    std::string picture =
+        co_await store_.get<std::string>([&](ks::Store& store) { return store.picture(id, version); });
+    if (picture.empty()) throw Failure{404, "the character has no picture"};
+    co_await exchange.answer(200, std::move(picture), "image/png");
+  }
+  asio::awaitable<void> retire_character(Exchange& exchange) {
+    const std::string id = exchange.parts[0];
+    co_await store_.run([&](ks::Store& store) { return store.retire_character(id); });
+    co_await exchange.answer(retired());
+  }
+  static Json retired() { return {{"retired", true}}; }
+
+  // --- chats
+  asio::awaitable<Cast> load_cast(std::vector<ks::ChatCharacter> wanted, std::string user) {
+    const auto characters = co_await store_.get<std::vector<ks::Character>>(
+        [&](ks::Store& store) -> kaiju::Result<std::vector<ks::Character>> {
+          std::vector<ks::Character> found;
+          for (const ks::ChatCharacter& one : wanted) {
+            auto character = store.character(one.id, one.version);
+            if (!character.ok()) return character.status();
+            found.push_back(std::move(character).value());
+          }
+          return found;
+        });
+    co_return cast_of(chat(), characters, user);
+  }
+  asio::awaitable<Asked> load(Exchange& exchange, bool to_change) {
+    Asked asked;
+    asked.owner = owner(exchange);
+    asked.id = exchange.parts[0];
+    if (to_change && busy_.contains(asked.id))
+      throw Failure{409, "a reply of this chat is being written: wait for it or stop it", {}, "busy"};
+    asked.chat = co_await store_.get<ks::Chat>([&](ks::Store& store) { return store.chat(asked.owner, asked.id); });
+    asked.cast = co_await load_cast(asked.chat.characters, asked.chat.user);
+    co_return asked;
+  }
+  Json chat_json(const Asked& asked) const {
+    Json characters = Json::array(), turns = Json::array();
+    for (size_t i = 0; i < asked.cast.ids.size(); ++i)
+      characters.push_back(
+          {{"id", asked.cast.ids[i].id}, {"version", asked.cast.ids[i].version}, {"name", asked.cast.cards[i].name}});
+    for (const ks::Turn& turn : asked.chat.turns) turns.push_back(turn_json(turn));
+    const size_t tokens = turn_prompt(chat(), asked.cast, asked.chat.turns, {}, context() / 4, context()).size();
+    return {
+        {"id", asked.id},   {"title", asked.chat.title}, {"characters", characters},         {"turns", turns},
+        {"tokens", tokens}, {"context", context()},      {"busy", busy_.contains(asked.id)}, {"user", asked.chat.user}};
+  }
+  asio::awaitable<void> create_chat(Exchange& exchange) {
+    const nlohmann::json body = exchange.json();
+    const Fields fields(body);
+    ks::NewChat wanted;
+    wanted.owner = owner(exchange);
+    wanted.user = fields.text("user");
+    std::vector<std::string> ids = fields.texts("characters");
+    if (fields.has("character")) ids.insert(ids.begin(), fields.text("character"));
+    if (ids.empty()) throw bad_request("character is missing: the id of one of /characters", "character");
+    if (std::set<std::string>(ids.begin(), ids.end()).size() != ids.size())
+      throw bad_request("characters has an id twice", "characters");
+    for (const std::string& id : ids) wanted.characters.push_back({id, 0});
+    Cast cast = co_await load_cast(wanted.characters, wanted.user);
+    wanted.characters = cast.ids;
+    wanted.title = title(cast);
+    const std::optional<ks::Turn> greeting = greeting_of(cast);
+    const ks::ChatSummary made =
+        co_await store_.get<ks::ChatSummary>([&](ks::Store& store) -> kaiju::Result<ks::ChatSummary> {
+          auto chat = store.create_chat(wanted);
+          if (chat.ok() && greeting) KAIJU_TRY(store.append_turn(wanted.owner, chat->id, 0, *greeting));
+          return chat;
+        });
+    exchange.parts.assign(1, made.id);
+    const Asked asked = co_await load(exchange, false);
+    co_await exchange.answer(chat_json(asked), 201);
+  }
+  static std::string title(const Cast& cast) {
+    std::string names;
+    for (const ks::Card& card : cast.cards) names += (names.empty() ? "" : ", ") + card.name;
+    return title_of(names);
+  }
+  std::optional<ks::Turn> greeting_of(const Cast& cast) const {
+    const ks::Card& card = cast.cards[0];
+    if (card.greeting.empty()) return {};
+    ks::Turn turn;
+    turn.speaker = cast.ids[0].id;
+    std::vector<std::string> texts = {card.greeting};
+    texts.insert(texts.end(), card.alternate_greetings.begin(), card.alternate_greetings.end());
+    for (const std::string& text : texts) {
+      ks::Reply reply;
+      reply.text = text;
+      reply.tokens = greeting_tokens(chat(), cast, text);
+      reply.reason = "stop";
+      turn.replies.push_back(std::move(reply));
+    }
+    turn.chosen = 0;
+    return turn;
+  }
+  asio::awaitable<void> list_chats(Exchange& exchange) {
+    const std::string whose = owner(exchange);
+    const auto chats =
+        co_await store_.get<std::vector<ks::ChatSummary>>([&](ks::Store& store) { return store.chats(whose); });
+    co_await exchange.answer(listed(chats));
+  }
+  static Json listed(const std::vector<ks::ChatSummary>& chats) {
+    Json list = Json::array();
+    for (const ks::ChatSummary& chat : chats) list.push_back(summary_json(chat));
+    return {{"chats", list}};
+  }
+  asio::awaitable<void> show_chat(Exchange& exchange) {
+    const Asked asked = co_await load(exchange, false);
+    co_await exchange.answer(chat_json(asked));
+  }
+  // Answers with the chat as it is now.
+  asio::awaitable<void> answer_chat(Exchange& exchange, int status = 200) {
+    const Asked asked = co_await load(exchange, false);
+    co_await exchange.answer(chat_json(asked), status);
+  }
+
+  // --- replies
+  asio::awaitable<void> say(Exchange& exchange) {
+    const nlohmann::json body = exchange.json();
+    const Fields fields(body);
+    Asked asked = co_await load(exchange, true);
+    ks::Turn turn;
+    if (fields.has("text")) turn.user = fields.text("text");
+    turn.speaker = fields.text("speaker", asked.cast.ids[0].id);
+    const size_t speaker = asked.cast.index_of(turn.speaker);
+    if (!turn.user && asked.cast.ids.size() == 1) throw bad_request("text is missing: what the user says", "text");
+    turn.input_tokens = input_tokens(chat(), asked.cast, speaker, asked.chat.turns, turn.user, asked.chat.user);
+    const size_t index = asked.chat.turns.size();
+    co_await reply(exchange, asked, fields, turn, index, 0);
+  }
+  asio::awaitable<void> swipe(Exchange& exchange) {
+    const nlohmann::json body = exchange.json();
+    const Fields fields(body);
+    Asked asked = co_await load(exchange, true);
+    if (asked.chat.turns.empty()) throw bad_request("there is no turn to answer again");
+    ks::Turn turn = asked.chat.turns.back();
+    if (turn.input_tokens.empty()) throw bad_request("the newest turn is a greeting: there is nothing to answer again");
+    const size_t index = asked.chat.turns.size() - 1;
+    asked.chat.turns.pop_back();
+    co_await reply(exchange, asked, fields, turn, index, turn.replies.size());
+  }
+  // Generates a reply to `turn`, sends it while it comes, and keeps it before its end is told.
+  asio::awaitable<void> reply(Exchange& exchange, Asked& asked, const Fields& fields, ks::Turn& turn, size_t index,
+                              size_t earlier) {
+    Tenant& tenant = service_.tenants.of(exchange);
+    service_.tenants.admit(tenant);
+    const AtOnce counted(tenant);
+    Reply made = prepare(tenant, asked, fields, turn, earlier);
+    const Busy busy(*this, asked.id, made.run.request);
+    exchange.on_gone = [this, &made] {
+      ++service_.metrics.disconnects;
+      made.gone = true;
+      service_.driver.cancel(made.run.request);
+    };
+    if (made.wanted.stream) co_await exchange.begin_events();
+    while (!made.run.done) {
+      std::vector<std::string> pieces;
+      co_await next(service_, made.run, [&](size_t, const Event& event) { add_piece(event, made, pieces); });
+      if (made.wanted.stream) co_await send(exchange, made, pieces);
+    }
+    ks::Reply kept = reply_of(made);
+    co_await keep(asked, turn, index, earlier, kept);
+    count(exchange, made);
+    busy_.erase(asked.id);
+    if (made.gone) throw boost::system::system_error(asio::error::connection_reset);
+    if (made.wanted.stream) {
+      co_await exchange.event(done_text(index, kept));
+      co_await exchange.end_events();
+    } else {
+      co_await exchange.answer(done_json(index, kept));
+    }
+  }
+  Reply prepare(const Tenant& tenant, const Asked& asked, const Fields& fields, const ks::Turn& turn, size_t earlier) {
+    Reply made;
+    made.wanted = read_wanted(fields, true, service_.defaults, *service_.model);
+    if (made.wanted.n != 1) throw bad_request("n must be 1: ask again with swipe", "n");
+    kaiju::RequestOptions& options = made.wanted.options;
+    if (!fields.has("loop_guard")) options.loop_guard = true;
+    const size_t reserved = std::min<size_t>(context() / 4, static_cast<size_t>(options.max_tokens));
+    const std::vector<int32_t> prompt =
+        turn_prompt(chat(), asked.cast, asked.chat.turns, turn.input_tokens, reserved, context());
+    made.wanted.max_tokens_given = false;  // cut to the room that there is
+    complete(service_, tenant, fields, prompt.size(), made.wanted);
+    options.sampling.variant = static_cast<uint32_t>(earlier);
+    options.scope.character = asked.cast.region;
+    options.scope.shared_tokens = static_cast<int32_t>(asked.cast.head.size());
+    made.run = start(service_, made.wanted, prompt);
+    return made;
+  }
+  // A reply that goes on behind "NAME:" begins with a space, which is no part of what is shown.
+  static std::string_view shown(std::string_view text) {
+    return text.substr(std::min(text.find_first_not_of(' '), text.size()));
+  }
+  static void add_piece(const Event& event, Reply& made, std::vector<std::string>& pieces) {
+    const std::string_view text = made.begun ? std::string_view(event.text) : shown(event.text);
+    if (text.empty()) return;
+    made.begun = true;
+    pieces.push_back(dump(Json{{"text", text}}));
+  }
+  // A client that left does not take the reply with it: what was written until then is kept.
+  asio::awaitable<void> send(Exchange& exchange, Reply& made, std::vector<std::string>& pieces) {
+    try {
+      for (std::string& piece : pieces)
+        if (!made.gone) co_await exchange.event(std::move(piece));
+    } catch (const boost::system::system_error&) {
+      made.gone = true;
+      service_.driver.cancel(made.run.request);
+    }
+  }
+  ks::Reply reply_of(const Reply& made) const {
+    const Choice& choice = made.run.choices[0];
+    ks::Reply kept;
+    kept.text = shown(choice.text);
+    kept.tokens = choice.tokens;
+    kept.reason = reason_of(choice.reason);
+    if (choice.reason == kaiju::DoneReason::kStopToken && !kept.tokens.empty()) kept.tokens.pop_back();
+    // Where a stop string or a circle was cut off, the tokens are those of the text that was shown.
+    if (choice.reason == kaiju::DoneReason::kStopString || choice.reason == kaiju::DoneReason::kLoop)
+      if (auto tokens = service_.tokenizer().encode(choice.text); tokens.ok()) kept.tokens = *tokens;
+    kept.prompt_tokens = made.run.counts.prompt_tokens;
+    kept.cached_tokens = made.run.counts.cached_tokens;
+    kept.generated_tokens = made.run.counts.generated;
+    return kept;
+  }
+  asio::awaitable<void> keep(const Asked& asked, ks::Turn turn, size_t index, size_t earlier, const ks::Reply& kept) {
+    const bool first = earlier == 0 && turn.replies.empty();
+    const bool titled = turn.user && std::none_of(asked.chat.turns.begin(), asked.chat.turns.end(),
+                                                  [](const ks::Turn& one) { return one.user.has_value(); });
+    co_await store_.run([&](ks::Store& store) -> kaiju::Status {
+      // A turn whose text was edited is there already, without replies.
+      if (!first || static_cast<int64_t>(index) < asked.chat.turn_count) {
+        auto added = store.add_reply(asked.owner, asked.id, static_cast<int64_t>(index), kept);
+        return added.ok() ? kaiju::Status() : added.status();
+      }
+      turn.replies = {kept};
+      turn.chosen = 0;
+      KAIJU_TRY(store.append_turn(asked.owner, asked.id, static_cast<int64_t>(index), turn));
+      return titled ? store.set_title(asked.owner, asked.id, title_of(*turn.user)) : kaiju::Status();
+    });
+  }
+  void count(Exchange& exchange, const Reply& made) {
+    count_finished(service_, exchange, std::vector<Run>(1, made.run));
+  }
+  static Json done_json(size_t index, const ks::Reply& kept) {
+    return {{"done", true},
+            {"turn", index},
+            {"reply", kept.text},
+            {"reason", kept.reason},
+            {"prompt_tokens", kept.prompt_tokens},
+            {"cached_tokens", kept.cached_tokens},
+            {"generated_tokens", kept.generated_tokens}};
+  }
+  static std::string done_text(size_t index, const ks::Reply& kept) { return dump(done_json(index, kept)); }
+
+  asio::awaitable<void> stop(Exchange& exchange) {
+    const Asked asked = co_await load(exchange, false);  // its owner's only
+    const auto found = busy_.find(asked.id);
+    if (found != busy_.end()) service_.driver.cancel(found->second);
+    co_await exchange.answer(stopped(found != busy_.end()));
+  }
+  static Json stopped(bool was) { return {{"stopped", was}}; }
+
+  // --- changes
+  asio::awaitable<void> choose(Exchange& exchange) {
+    const nlohmann::json body = exchange.json();
+    const int64_t reply = Fields(body).integer("reply", 0, 0, INT32_MAX);
+    const Asked asked = co_await load(exchange, true);
+    const int64_t turn = asked.chat.turn_count - 1;
+    co_await store_.run([&](ks::Store& store) { return store.choose_reply(asked.owner, asked.id, turn, reply); });
+    co_await answer_chat(exchange);
+  }
+  asio::awaitable<void> edit(Exchange& exchange) {
+    const nlohmann::json body = exchange.json();
+    const Fields fields(body);
+    const Asked asked = co_await load(exchange, true);
+    const int64_t turn = fields.integer("turn", -1, 0, INT32_MAX);
+    const std::string part = fields.text("part"), text = fields.text("text");
+    if (turn < 0 || turn >= asked.chat.turn_count)
+      throw bad_request(fmt::format("there is no turn {}; the chat has {}", turn, asked.chat.turn_count), "turn");
+    if (part != "user" && part != "reply") throw bad_request("part must be user or reply", "part");
+    const std::vector<int32_t> tokens = edited_tokens(asked, static_cast<size_t>(turn), part == "user", text);
+    co_await store_.run([&](ks::Store& store) {
+      return part == "user" ? store.edit_user(asked.owner, asked.id, turn, text, tokens)
+                            : store.edit_reply(asked.owner, asked.id, turn, text, tokens);
+    });
+    co_await answer_chat(exchange);
+  }
+  std::vector<int32_t> edited_tokens(const Asked& asked, size_t turn, bool user, const std::string& text) const {
+    const ks::Turn& edited = asked.chat.turns[turn];
+    if (user) {
+      const std::vector<ks::Turn> before(asked.chat.turns.begin(),
+                                         asked.chat.turns.begin() + static_cast<std::ptrdiff_t>(turn));
+      return input_tokens(chat(), asked.cast, asked.cast.index_of(edited.speaker), before, text, asked.chat.user);
+    }
+    if (edited.input_tokens.empty()) return greeting_tokens(chat(), asked.cast, text);
+    auto tokens = service_.tokenizer().encode(text);
+    if (!tokens.ok()) throw of_status(tokens.status(), "text");
+    return std::move(tokens).value();
+  }
+  asio::awaitable<void> undo(Exchange& exchange) {
+    const Asked asked = co_await load(exchange, true);
+    if (asked.chat.turn_count == 0) throw bad_request("there is no turn to undo");
+    co_await store_.run(
+        [&](ks::Store& store) { return store.truncate_turns(asked.owner, asked.id, asked.chat.turn_count - 1); });
+    co_await answer_chat(exchange);
+  }
+  asio::awaitable<void> fork(Exchange& exchange) {
+    const nlohmann::json body = exchange.json();
+    const Asked asked = co_await load(exchange, false);
+    const int64_t turns = Fields(body).integer("turns", asked.chat.turn_count, 0, asked.chat.turn_count);
+    const ks::ChatSummary made = co_await store_.get<ks::ChatSummary>(
+        [&](ks::Store& store) { return store.fork_chat(asked.owner, asked.id, turns); });
+    exchange.parts.assign(1, made.id);
+    co_await answer_chat(exchange, 201);
+  }
+  asio::awaitable<void> remove(Exchange& exchange) {
+    const std::string whose = owner(exchange), id = exchange.parts[0];
+    if (busy_.contains(id)) service_.driver.cancel(busy_.at(id));
+    co_await store_.run([&](ks::Store& store) { return store.delete_chat(whose, id); });
+    co_await exchange.answer(deleted());
+  }
+  static Json deleted() { return {{"deleted", true}}; }
+  asio::awaitable<void> report(Exchange& exchange) {
+    const nlohmann::json body = exchange.json();
+    const Fields fields(body);
+    ks::NewReport wanted;
+    wanted.chat = exchange.parts[0];
+    wanted.turn = fields.integer("turn", 0, 0, INT32_MAX);
+    wanted.reply = fields.integer("reply", 0, 0, INT32_MAX);
+    wanted.kind = fields.text("kind");
+    wanted.comment = fields.text("comment");
+    if (wanted.kind != "wrong refusal" && wanted.kind != "bad reply")
+      throw bad_request("kind must be \"wrong refusal\" or \"bad reply\"", "kind");
+    const std::string whose = owner(exchange);
+    const int64_t id = co_await store_.get<int64_t>([&](ks::Store& store) { return store.add_report(whose, wanted); });
+    co_await exchange.answer(numbered(id), 201);
+  }
+  static Json numbered(int64_t id) { return {{"id", id}}; }
+  asio::awaitable<void> list_reports(Exchange& exchange) {
+    if (keys_ && !service_.tenants.of(exchange).trusted) throw Failure{403, "reports are shown to trusted keys alone"};
+    const int64_t after = number_in(exchange.query, "after", 0);
+    const auto reports =
+        co_await store_.get<std::vector<ks::Report>>([&](ks::Store& store) { return store.reports(after); });
+    co_await exchange.answer(listed(reports));
+  }
+  static Json listed(const std::vector<ks::Report>& reports) {
+    Json list = Json::array();
+    for (const ks::Report& report : reports) list.push_back(report_json(report));
+    return {{"reports", list}};
+  }
+
+  // A chat whose reply is being written.
+  class Busy {
+   public:
+    Busy(Impl& impl, std::string id, kaiju::RequestId request) : impl_(impl), id_(std::move(id)) {
+      impl_.busy_[id_] = request;
+    }
+    ~Busy() { impl_.busy_.erase(id_); }
+    Busy(const Busy&) = delete;
+
+   private:
+    Impl& impl_;
+    std::string id_;
+  };
+
+  Service& service_;
+  StoreThread store_;
+  bool keys_;
+  std::map<std::string, kaiju::RequestId> busy_;
+};
+
+void ChatRoutes::Impl::add(Server& server) {
+  using Method = asio::awaitable<void> (Impl::*)(Exchange&);
+  const auto route = [&](const char* method, const char* path, Method handler) {
+    server.route(method, path, [this, handler](Exchange& exchange) -> asio::awaitable<void> {
+      (void)service_.tenants.of(exchange);  // a known key, or 401
+      co_await (this->*handler)(exchange);
+    });
+  };
+  route("POST", "/characters", &Impl::create_character);
+  route("GET", "/characters", &Impl::list_characters);
+  route("GET", "/characters/{}", &Impl::show_character);
+  route("PUT", "/characters/{}", &Impl::add_version);
+  route("DELETE", "/characters/{}", &Impl::retire_character);
+  route("GET", "/characters/{}/picture", &Impl::show_picture);
+  route("POST", "/chats", &Impl::create_chat);
+  route("GET", "/chats", &Impl::list_chats);
+  route("GET", "/chats/{}", &Impl::show_chat);
+  route("DELETE", "/chats/{}", &Impl::remove);
+  route("POST", "/chats/{}/say", &Impl::say);
+  route("POST", "/chats/{}/swipe", &Impl::swipe);
+  route("POST", "/chats/{}/stop", &Impl::stop);
+  route("POST", "/chats/{}/choose", &Impl::choose);
+  route("POST", "/chats/{}/edit", &Impl::edit);
+  route("POST", "/chats/{}/undo", &Impl::undo);
+  route("POST", "/chats/{}/fork", &Impl::fork);
+  route("POST", "/chats/{}/report", &Impl::report);
+  route("GET", "/reports", &Impl::list_reports);
+}
+
+ChatRoutes::ChatRoutes(Service& service, std::unique_ptr<ks::Store> store, bool keys)
+    : impl_(std::make_unique<Impl>(service, std::move(store), keys)) {}
+ChatRoutes::~ChatRoutes() = default;
+void ChatRoutes::add(Server& server) { impl_->add(server); }
+
+void add_bundled_characters(ks::Store& store, const Service& service, const std::vector<std::string>& cards) {
+  auto there = store.characters();
+  if (!there.ok()) throw of_status(there.status());
+  if (!there->empty()) return;
+  for (const std::string& bytes : cards) {
+    auto card = ks::read_card(bytes);
+    if (!card.ok()) throw of_status(card.status());
+    const ks::NewCharacter made{card->name, card->canonical, card->digest,
+                                head_of(service.chat(), card->name, card->description), card->picture};
+    if (auto added = store.create_character(ks::slug_of(card->name), made); !added.ok())
+      throw of_status(added.status());
+  }
+}
+
+}  // namespace server

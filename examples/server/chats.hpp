@@ -1,0 +1,44 @@
+// Chats: characters and the turns of their chats as tokens. Knows nothing of HTTP and nothing of where they are kept.
+//
+// The prompt of a turn is the head (the characters' descriptions), the turns before it that still fit, and its own
+// input. It is a function of what the store holds, so a chat needs no memory between two turns: the KV of everything
+// but the newest input is found in the engine's cache, under the character's name and the owner's salt.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cards/card.hpp"
+#include "service.hpp"
+#include "store/store.hpp"
+
+namespace server {
+
+// The tokens of a character's description; they begin every prompt of its chats. Throws Failure.
+std::vector<int32_t> head_of(const kaiju::ChatFormat& chat, const std::string& name, const std::string& description);
+
+// A chat's characters, read from their cards with the user's name in them.
+struct Cast {
+  std::vector<kaiju::server::ChatCharacter> ids;
+  std::vector<kaiju::server::Card> cards;
+  std::vector<int32_t> head;
+  std::string region;  // the name of the shared region: ids, versions, digest of the head
+
+  size_t index_of(const std::string& id) const;  // throws Failure
+};
+Cast cast_of(const kaiju::ChatFormat& chat, const std::vector<kaiju::server::Character>& characters,
+             const std::string& user);
+
+// The tokens of a greeting, which no user asked for.
+std::vector<int32_t> greeting_tokens(const kaiju::ChatFormat& chat, const Cast& cast, const std::string& text);
+// The tokens of a user's message, with what the cards put before it, up to where the speaker's reply begins.
+std::vector<int32_t> input_tokens(const kaiju::ChatFormat& chat, const Cast& cast, size_t speaker,
+                                  const std::vector<kaiju::server::Turn>& before,
+                                  const std::optional<std::string>& text, const std::string& user);
+
+// The prompt of a turn, whose input is `input`, behind the turns `before`; room for `reserved` tokens is kept.
+std::vector<int32_t> turn_prompt(const kaiju::ChatFormat& chat, const Cast& cast,
+                                 std::span<const kaiju::server::Turn> before, const std::vector<int32_t>& input,
+                                 size_t reserved, size_t context);
+
+}  // namespace server

@@ -1,0 +1,28 @@
+// ChatRoutes: /characters, /chats and /reports, with the store behind them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "service.hpp"
+#include "store/store.hpp"
+
+namespace server {
+
+class ChatRoutes {
+ public:
+  // `keys`: chats belong to the keys that made them, else to everybody.
+  ChatRoutes(Service& service, std::unique_ptr<kaiju::server::Store> store, bool keys);
+  ~ChatRoutes();
+  void add(Server& server);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Puts characters into a store that has none: the bytes of cards.
+void add_bundled_characters(kaiju::server::Store& store, const Service& service, const std::vector<std::string>& cards);
+
+}  // namespace server

@@ -1,0 +1,200 @@
+"""Characters and chats of kaiju-server: turns, swipes, edits, forks; what is kept over restarts and kills; whose is whose.
+
+    chats.py KAIJU_SERVER MODEL [Class.test ...]
+"""
+
+import base64
+import json
+import os
+import random
+import signal
+import struct
+import sys
+import tempfile
+import threading
+import unittest
+import zlib
+
+from running import OfServer, Running
+
+PIP = {"name": "Pip", "description": "Pip is a robot who keeps a garden. Pip grows blue tomatoes. Pip is afraid of snails."}
+
+
+def png_card(card):
+    """A PNG of one pixel with a V2 card of Tavern's in it."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    text = b"chara\0" + base64.b64encode(json.dumps({"spec": "chara_card_v2", "spec_version": "2.0", "data": card}).encode())
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)) + chunk(b"tEXt", text) +
+            chunk(b"IDAT", zlib.compress(b"\0\0")) + chunk(b"IEND", b""))
+
+
+class Chats(OfServer):
+    def ok(self, method, path, body=None, status=200):
+        got, _, text = self.server.ask(method, path, {} if body is None and method == "POST" else body)
+        self.assertEqual(got, status, text)
+        return json.loads(text)
+
+    def chat_with(self, character, **more):
+        return self.ok("POST", "/chats", {"character": character, **more}, 201)["id"]
+
+    def pip(self):
+        return self.ok("POST", "/characters", PIP, 201)["id"]
+
+    def say(self, chat, text, **more):
+        return self.ok("POST", f"/chats/{chat}/say", {"text": text, "temperature": 0, **more})
+
+    def test_a_chat_remembers_and_computes_only_what_is_new(self):
+        chat = self.chat_with(self.pip())
+        first = self.say(chat, "What do you grow?")
+        self.assertEqual((first["reply"], first["turn"], first["reason"]), ("I grow blue tomatoes.", 0, "stop"))
+        second = self.say(chat, "What are you afraid of?")
+        self.assertEqual(second["reply"], "I'm afraid of snails.")
+        self.assertGreaterEqual(second["cached_tokens"], first["prompt_tokens"] + first["generated_tokens"] - 2)
+        self.assertEqual([turn["user"] for turn in self.ok("GET", f"/chats/{chat}")["turns"]],
+                         ["What do you grow?", "What are you afraid of?"])
+
+    def test_a_chat_of_a_character_shares_its_description(self):
+        pip = self.pip()
+        self.say(self.chat_with(pip), "Hello!")
+        again = self.say(self.chat_with(pip), "Good day.")
+        self.assertGreaterEqual(again["cached_tokens"], self.ok("GET", f"/characters/{pip}")["tokens"] - 1)
+
+    def test_swipes_edits_undo_and_forks(self):
+        chat = self.chat_with(self.pip())
+        self.say(chat, "Tell me a story.", temperature=1.0, seed=1)
+        swiped = self.ok("POST", f"/chats/{chat}/swipe", {"temperature": 1.0, "seed": 1})
+        turn = self.ok("GET", f"/chats/{chat}")["turns"][0]
+        self.assertEqual((len(turn["replies"]), turn["chosen"]), (2, 1))
+        self.assertNotEqual(turn["replies"][0], turn["replies"][1])
+        self.assertGreaterEqual(swiped["cached_tokens"], swiped["prompt_tokens"] - 2)
+        self.assertEqual(self.ok("POST", f"/chats/{chat}/choose", {"reply": 0})["turns"][0]["chosen"], 0)
+        self.assertEqual(self.ok("POST", f"/chats/{chat}/edit", {"turn": 0, "part": "reply", "text": "Once."})["turns"][0]["replies"][0], "Once.")
+        fork = self.ok("POST", f"/chats/{chat}/fork", {"turns": 1}, 201)
+        self.say(fork["id"], "And then?")
+        self.assertEqual(len(self.ok("GET", f"/chats/{chat}")["turns"]), 1)
+        edited = self.ok("POST", f"/chats/{fork['id']}/edit", {"turn": 0, "part": "user", "text": "What do you grow?"})
+        self.assertEqual([turn["replies"] for turn in edited["turns"]], [[]])
+        self.assertEqual(self.ok("POST", f"/chats/{fork['id']}/swipe", {"temperature": 0})["reply"], "I grow blue tomatoes.")
+        self.assertEqual(self.ok("POST", f"/chats/{fork['id']}/undo")["turns"], [])
+
+    def test_an_edited_character_is_a_version_that_running_chats_do_not_see(self):
+        pip = self.pip()
+        old = self.chat_with(pip)
+        self.ok("PUT", f"/characters/{pip}", {**PIP, "description": "Pip is a robot who keeps bees. Pip is afraid of rain."}, 201)
+        new = self.chat_with(pip)
+        self.assertEqual(self.say(old, "What are you afraid of?")["reply"], "I'm afraid of snails.")
+        self.assertEqual(self.ok("GET", f"/chats/{new}")["characters"][0]["version"], 2)
+        self.ok("DELETE", f"/characters/{pip}")
+        self.assertEqual(self.server.ask("POST", "/chats", {"character": pip})[0], 400)
+        self.say(old, "Still there?")
+
+    def test_a_card_in_a_png_brings_its_picture_and_greetings(self):
+        card = png_card({"name": "Pip", "description": PIP["description"], "first_mes": "Beep!", "alternate_greetings": ["Boop."]})
+        status, _, text = self.server.ask("POST", "/characters", card, {"content-type": "image/png"})
+        self.assertEqual(status, 201, text)
+        made = json.loads(text)
+        chat = self.ok("POST", "/chats", {"character": made["id"]}, 201)
+        self.assertEqual(chat["turns"][0]["replies"], ["Beep!", "Boop."])
+        self.assertEqual(self.say(chat["id"], "What do you grow?")["turn"], 1)
+
+    def test_several_characters_speak_in_one_chat(self):
+        chat = self.ok("POST", "/chats", {"characters": ["wren", "silas"], "user": "Ann"}, 201)
+        self.assertEqual([one["name"] for one in chat["characters"]], ["Wren", "Silas"])
+        for speaker in ("silas", "wren"):
+            self.say(chat["id"], "Who are you?", speaker=speaker)
+        turns = self.ok("GET", f"/chats/{chat['id']}")["turns"]
+        self.assertEqual([turn["speaker"] for turn in turns][-2:], ["silas", "wren"])
+
+    def test_a_stream_tells_its_text_and_its_end_and_can_be_stopped(self):
+        chat = self.chat_with(self.pip())
+        text = self.server.ask("POST", f"/chats/{chat}/say", {"text": "What do you grow?", "stream": True, "temperature": 0})[2]
+        data = [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: {")]
+        self.assertEqual("".join(piece.get("text", "") for piece in data), "I grow blue tomatoes.")
+        self.assertTrue(data[-1]["done"] and text.endswith("data: [DONE]\n\n"))
+        answers = []
+        long = {"text": "Go on.", "ignore_eos": True, "max_tokens": 3000, "loop_guard": False}
+        thread = threading.Thread(target=lambda: answers.append(self.ok("POST", f"/chats/{chat}/say", long)))
+        thread.start()
+        self.wait_for(lambda: self.ok("GET", f"/chats/{chat}")["busy"])
+        self.assertEqual(self.server.ask("POST", f"/chats/{chat}/say", {"text": "Me too!"})[0], 409)
+        self.ok("POST", f"/chats/{chat}/stop")
+        thread.join()
+        self.assertEqual(answers[0]["reason"], "cancelled")
+
+    def test_mistakes_name_what_is_wrong(self):
+        chat = self.chat_with(self.pip())
+        for method, path, body, status, says in (
+                ("POST", "/chats", {}, 400, "character is missing"), ("POST", "/chats", {"character": "nobody"}, 404, "nobody"),
+                ("GET", "/chats/c_0000000000000000", None, 404, "no chat"), ("POST", f"/chats/{chat}/say", {}, 400, "text is missing"),
+                ("POST", f"/chats/{chat}/swipe", {}, 400, "no turn to answer"), ("POST", f"/chats/{chat}/undo", {}, 400, "no turn to undo"),
+                ("POST", f"/chats/{chat}/edit", {"turn": 9, "part": "user", "text": "x"}, 400, "no turn 9"),
+                ("POST", f"/chats/{chat}/report", {"kind": "boring"}, 400, "wrong refusal"), ("POST", "/characters", {"name": "X"}, 400, "description")):
+            got, _, text = self.server.ask(method, path, body)
+            self.assertEqual((got, says in json.loads(text)["error"]["message"]), (status, True), text)
+
+    def test_a_report_keeps_the_message(self):
+        chat = self.chat_with(self.pip())
+        self.say(chat, "What do you grow?")
+        self.ok("POST", f"/chats/{chat}/report", {"turn": 0, "reply": 0, "kind": "bad reply", "comment": "no"}, 201)
+        self.ok("DELETE", f"/chats/{chat}")
+        self.assertEqual(self.ok("GET", "/reports")["reports"][-1]["text"], "I grow blue tomatoes.")
+
+
+class Kept(unittest.TestCase):
+    def test_no_answered_turn_is_lost_when_the_server_is_killed(self):
+        kills = int(os.environ.get("KAIJU_SERVER_KILLS", "4"))
+        seed = int(os.environ.get("KAIJU_TEST_SEED", random.randrange(1 << 30)))
+        print(f"seed {seed}, {kills} kills")
+        draw = random.Random(seed)
+        with tempfile.TemporaryDirectory() as folder:
+            store, answered = folder + "/store", []
+            chat = None
+            for _ in range(kills):
+                server = Running(store=store)
+                if chat is None:
+                    server.ask("POST", "/characters", PIP)
+                    chat = server.post("/chats", character="pip")[1]["id"]
+                turns = server.get(f"/chats/{chat}")["turns"]
+                # the turn that was under way may be there too, whole
+                self.assertLessEqual(len(turns) - len(answered), 1)
+                self.assertEqual([(turn["user"], turn["replies"]) for turn in turns[:len(answered)]], answered)
+                answered = [(turn["user"], turn["replies"]) for turn in turns]
+
+                def talk():
+                    try:
+                        while True:
+                            text = f"What is {len(answered)}?"
+                            status, answer = server.post(f"/chats/{chat}/say", text=text, max_tokens=8, temperature=1.0)
+                            if status == 200:
+                                answered.append((text, [answer["reply"]]))
+                    except (OSError, ValueError):
+                        pass  # killed
+                    except Exception as problem:  # http.client's
+                        if "RemoteDisconnected" not in repr(problem) and "IncompleteRead" not in repr(problem):
+                            raise
+
+                thread = threading.Thread(target=talk)
+                thread.start()
+                thread.join(draw.uniform(0.05, 1.0))
+                self.assertEqual(server.stop(signal.SIGKILL), -signal.SIGKILL)
+                thread.join()
+            self.assertGreater(len(answered), 0)
+
+    def test_chats_of_one_key_are_not_anothers(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump({"keys": [{"key": "key-of-ann", "name": "ann"}, {"key": "key-of-bob", "name": "bob"}]}, file)
+            file.flush()
+            server = Running("--keys", file.name)
+            self.addCleanup(server.stop)
+            ann, bob = ({"authorization": f"Bearer key-of-{name}"} for name in ("ann", "bob"))
+            chat = json.loads(server.ask("POST", "/chats", {"character": "wren"}, ann)[2])["id"]
+            self.assertEqual(server.ask("GET", f"/chats/{chat}", None, ann)[0], 200)
+            self.assertEqual(server.ask("GET", f"/chats/{chat}", None, bob)[0], 404)
+            self.assertEqual(json.loads(server.ask("GET", "/chats", None, bob)[2])["chats"], [])
+            self.assertEqual(server.ask("GET", "/chats")[0], 401)
+            self.assertEqual(server.ask("GET", "/reports", None, bob)[0], 403)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

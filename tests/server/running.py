@@ -1,0 +1,85 @@
+"""What the tests of kaiju-server share: a server that runs, and what is asked of it."""
+
+import http.client
+import json
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+SERVER, MODEL = sys.argv[1:3]
+
+
+class Running:
+    """A server on a port of its own, and its access log."""
+
+    def __init__(self, *arguments, store=None):
+        self.folder = tempfile.TemporaryDirectory()
+        self.log_file = pathlib.Path(self.folder.name, "access.log")
+        self.process = subprocess.Popen([SERVER, "--model", MODEL, "--port", "0", "--threads", "1",
+                                         "--log", str(self.log_file), "--store", store or self.folder.name + "/store",
+                                         *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        line = self.process.stdout.readline()
+        found = re.search(r"http://127.0.0.1:(\d+)$", line.strip())
+        if not found:
+            raise RuntimeError(f"{line}{self.process.stderr.read()}")
+        self.port = int(found[1])
+
+    def ask(self, method, path, body=None, headers=None):
+        """Status, headers and body of one request."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        data = json.dumps(body) if isinstance(body, (dict, list)) else body
+        connection.request(method, path, data, headers or {})
+        response = connection.getresponse()
+        text = response.read().decode()
+        connection.close()
+        return response.status, dict(response.getheaders()), text
+
+    def post(self, path, **body):
+        status, _, text = self.ask("POST", path, body)
+        return status, json.loads(text)
+
+    def get(self, path):
+        status, _, text = self.ask("GET", path)
+        assert status == 200, text
+        return json.loads(text)
+
+    def chat(self, messages, **body):
+        status, answer = self.post("/v1/chat/completions", messages=messages, **body)
+        assert status == 200, answer
+        return answer
+
+    def metric(self, name):
+        text = self.ask("GET", "/metrics")[2]
+        return float(re.search(rf"^{re.escape(name)}(?:{{[^}}]*}})? (\S+)$", text, re.M)[1])
+
+    def log(self):
+        return [json.loads(line) for line in self.log_file.read_text().splitlines()]
+
+    def stop(self, how=signal.SIGTERM):
+        self.process.send_signal(how)
+        code = self.process.wait(60)
+        self.process.stdout.close()
+        self.process.stderr.close()
+        self.folder.cleanup()
+        return code
+
+
+class OfServer(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Running()
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.server.stop() == 0
+
+    def wait_for(self, holds):
+        until = time.monotonic() + 30
+        while not holds():
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.02)
