@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "../tools/bundled_file.hpp"
 #include "../tools/name_from.hpp"
 #include "../tools/number_from.hpp"
 #include "../tools/program.hpp"
@@ -31,13 +32,7 @@ paste them. Ctrl-C stops a reply, Ctrl-D leaves. Colours: off with NO_COLOR=1.)"
 
 }  // namespace
 
-std::string bundled(const std::string& name) {
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error).parent_path();
-  for (const fs::path& folder : {program, program / ".." / "share" / "kaiju", fs::path(KAIJU_CHAT_FOLDER)})
-    if (!folder.empty() && fs::exists(folder / name, error)) return (folder / name).lexically_normal().string();
-  return (fs::path(KAIJU_CHAT_FOLDER) / name).string();
-}
+std::string bundled(const std::string& name) { return kaiju::tools::bundled_file(name, KAIJU_CHAT_FOLDER); }
 
 std::optional<int> parse_args(int argc, char** argv, Args& args) {
   CLI::App app("Chat with a character played by a language model.", "kaiju-chat");

@@ -27,8 +27,6 @@ Json logprobs_of(const Service& service, const Event& event) {
   return one;
 }
 
-Json or_null(const char* text) { return text ? Json(text) : Json(); }
-
 // One request of the route, from its body to its last byte.
 class ChatCompletion {
  public:
@@ -115,7 +113,7 @@ class ChatCompletion {
           {{"index", answer["choices"].size()},
            {"message", {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}}},
            {"logprobs", wanted_.logprobs ? Json{{"content", logprobs_[i]}, {"refusal", nullptr}} : Json()},
-           {"finish_reason", or_null(finish_reason(choice.reason))}});
+           {"finish_reason", text_or_null(finish_reason(choice.reason))}});
     }
     answer["usage"] = usage_of(run_);
     return answer;
@@ -127,7 +125,7 @@ class ChatCompletion {
     data["choices"].push_back({{"index", choice},
                                {"delta", std::move(delta)},
                                {"logprobs", std::move(logprobs)},
-                               {"finish_reason", or_null(finish)}});
+                               {"finish_reason", text_or_null(finish)}});
     if (wanted_.usage_in_stream) data["usage"] = nullptr;
     return dump(data);
   }

@@ -82,8 +82,6 @@ struct Logprobs {
   }
 };
 
-Json or_null(const char* text) { return text ? Json(text) : Json(); }
-
 class Completion {
  public:
   Completion(Service& service, Exchange& exchange)
@@ -148,7 +146,7 @@ class Completion {
         answer["choices"].push_back({{"index", answer["choices"].size()},
                                      {"text", (wanted_.echo ? prompts_[r].text : "") + choice.text},
                                      {"logprobs", wanted_.logprobs ? logprobs_[r][i].json() : Json()},
-                                     {"finish_reason", or_null(finish_reason(choice.reason))}});
+                                     {"finish_reason", text_or_null(finish_reason(choice.reason))}});
       }
     answer["usage"] = usage_of(runs_);
     return answer;
@@ -158,7 +156,7 @@ class Completion {
     Json data = head();
     data["choices"] = Json::array();
     data["choices"].push_back(
-        {{"index", index}, {"text", text}, {"logprobs", std::move(logprobs)}, {"finish_reason", or_null(finish)}});
+        {{"index", index}, {"text", text}, {"logprobs", std::move(logprobs)}, {"finish_reason", text_or_null(finish)}});
     if (wanted_.usage_in_stream) data["usage"] = nullptr;
     return dump(data);
   }

@@ -107,13 +107,12 @@ class Shutdown {
 };
 
 // The bytes of a folder's cards.
-std::vector<std::string> cards_in(const std::string& given) {
-  const std::string folder = given.empty() ? KAIJU_CHARACTERS : given;
+std::vector<std::string> cards_in(const std::string& folder) {
   std::vector<std::string> files, cards;
   std::error_code missing;
   for (const auto& entry : std::filesystem::directory_iterator(folder, missing))
     if (entry.is_regular_file()) files.push_back(entry.path().string());
-  if (missing && !given.empty()) throw std::runtime_error(folder + ": " + missing.message());
+  if (missing) throw std::runtime_error(folder + ": " + missing.message());
   std::sort(files.begin(), files.end());
   for (const std::string& file : files) {
     std::ifstream in(file, std::ios::binary);

@@ -138,6 +138,10 @@ void count_finished(Service& service, Exchange& exchange, const std::vector<Run>
 
 std::string token_text(const Service& service, int32_t token) { return std::string(service.tokenizer().piece(token)); }
 
+nlohmann::ordered_json text_or_null(const char* text) {
+  return text ? nlohmann::ordered_json(text) : nlohmann::ordered_json();
+}
+
 std::string dump(const nlohmann::ordered_json& json) {
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

@@ -41,6 +41,7 @@ void count_finished(Service& service, Exchange& exchange, const std::vector<Run>
 
 // The text of a token as JSON: whole UTF-8, and its bytes.
 std::string token_text(const Service& service, int32_t token);
+nlohmann::ordered_json text_or_null(const char* text);
 std::string dump(const nlohmann::ordered_json& json);
 int64_t unix_time();
 

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "../tools/bundled_file.hpp"
 #include "../tools/name_from.hpp"
 #include "../tools/number_from.hpp"
 #include "../tools/program.hpp"
@@ -14,7 +15,9 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   const auto option = [&](const char* name, auto& value, const char* type, const char* help) {
     return app.add_option(name, value, help)->type_name(type)->capture_default_str();
   };
-  option("--model", options.model, "FILE", "checkpoint to serve")->required();
+  options.model = kaiju::tools::bundled_file("model/kaiju-nano.safetensors", KAIJU_CHAT_FOLDER);
+  options.characters = kaiju::tools::bundled_file("characters", KAIJU_CHAT_FOLDER);
+  option("--model", options.model, "FILE", "checkpoint to serve");
   option("--name", options.model_name, "NAME", "what clients call the model (default: the model's own name)");
   option("--address", options.address, "IP", "address to listen on; 0.0.0.0 is every one of IPv4");
   option("--port", options.port, "N", "port to listen on; 0 chooses a free one")->check(whole_number(0, 65535));
@@ -23,7 +26,7 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   option("--log", options.log, "FILE", "access log in JSON lines; - is standard error, empty text none");
   option("--store", options.store, "FILE",
          "where characters and chats are kept: a file of SQLite, or postgresql://...; none: they are not served");
-  option("--characters", options.characters, "FOLDER", "cards for a store that is new (default: the bundled ones)");
+  option("--characters", options.characters, "FOLDER", "cards for a store that is new");
   option("--backend", options.backend, "NAME", "auto or a backend's name")->check(kaiju::tools::backend_name());
   option("--threads", options.threads, "N", "threads that compute; 0: one for each core, at most 8")
       ->check(whole_number(0, 256));

@@ -6,7 +6,4 @@ root=$(CDPATH= cd -- "$(dirname -- "$0")/../.." && pwd)
 . "$root/examples/program.sh"
 need_packages $kaiju_packages $kaiju_server_packages
 build_program kaiju-server
-for argument; do
-  case "$argument" in --model | --model=* | --help | -h | --version) start_program kaiju-server "$@" ;; esac
-done
-start_program kaiju-server --model "$root/examples/chat/model/kaiju-nano.safetensors" "$@"
+start_program kaiju-server "$@"

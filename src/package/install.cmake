@@ -71,4 +71,7 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/chat/characters ${PROJECT_SOURC
         PATTERN samples.py EXCLUDE)
 if(KAIJU_BUILD_PROGRAMS)
   install(TARGETS kaiju-chat kaiju-inspect kaiju-make kaiju-score kaiju-perplexity kaiju-bench)
+  if(TARGET kaiju-server)
+    install(TARGETS kaiju-server)
+  endif()
 endif()
