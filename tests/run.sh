@@ -14,6 +14,9 @@ tools="$root/build/tools"
 "$tools/bin/pip" install -q --no-deps -r "$root/tests/import/requirements.txt" ||
   echo "going on without: chat formats are not compared with templates, which wants jinja2 from PyPI" >&2
 
+"$tools/bin/pip" install -q -r "$root/tests/server/requirements.txt" ||
+  echo "going on without: the server is not asked by OpenAI's client, which wants openai from PyPI" >&2
+
 # With the CUDA backend, each kernel compiled once, which shows that all of it compiles. With a GPU `cmake --workflow --preset cuda` runs it.
 if [ "${1:-}" = --cuda ]; then
   set -- -DKAIJU_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=80-real -DKAIJU_CUDA_SM90A=ON "-DCMAKE_CUDA_FLAGS_RELWITHDEBINFO=-DNDEBUG -Xcicc -O1 -Xptxas -O1"
