@@ -21,7 +21,7 @@ constexpr size_t kMaxTokenBytes = 512;
 constexpr size_t kMaxMerges = size_t{1} << 21;
 constexpr format::JsonLimits kLimits{.depth = 2, .values = size_t{6} << 20, .string_bytes = 12 * kMaxTokenBytes};
 
-Status damaged(std::string_view what) { return bad_model(fmt::format("tokenizer: {}", what)); }
+Status bad_data(std::string_view what) { return bad_model(fmt::format("tokenizer: {}", what)); }
 
 // The alphabet in which a string shows bytes, as GPT-2 published it: printable Latin-1 characters stand for
 // themselves, the other 68 bytes in order for U+0100 to U+0143. Values are bytes, indexed by code point; -1 elsewhere.
@@ -55,18 +55,18 @@ std::string shown(const ByteBpeData& data, int32_t token) {
 
 Status read_tokens(const Json& value, int32_t vocab_size, ByteBpeData& data) {
   const auto* tokens = value.array();
-  if (!tokens) return damaged("tokens must be an array of strings");
+  if (!tokens) return bad_data("tokens must be an array of strings");
   if (tokens->size() > static_cast<size_t>(vocab_size))
-    return damaged(fmt::format("it has {} tokens, the model's vocabulary only {}", tokens->size(), vocab_size));
+    return bad_data(fmt::format("it has {} tokens, the model's vocabulary only {}", tokens->size(), vocab_size));
   for (size_t i = 0; i < tokens->size(); ++i) {
     const std::string* text = (*tokens)[i].text();
-    if (!text) return damaged(fmt::format("token {} is no string", i));
+    if (!text) return bad_data(fmt::format("token {} is no string", i));
     std::string bytes;
     if (!bytes_of(*text, bytes))
-      return damaged(
+      return bad_data(
           fmt::format("token {} has a character outside the byte alphabet: {}", i, format::in_quotes(*text)));
     if (bytes.size() > kMaxTokenBytes)
-      return damaged(fmt::format("token {} is {} bytes long; the limit is {}", i, bytes.size(), kMaxTokenBytes));
+      return bad_data(fmt::format("token {} is {} bytes long; the limit is {}", i, bytes.size(), kMaxTokenBytes));
     data.roles.push_back(bytes.empty() ? TokenRole::kUnused : TokenRole::kOrdinary);
     data.tokens.push_back(std::move(bytes));
   }
@@ -82,15 +82,15 @@ int32_t token_id(const Json& value, const ByteBpeData& data) {
 
 Status read_roles(const Json& value, std::string_view name, TokenRole role, ByteBpeData& data) {
   const auto* ids = value.array();
-  if (!ids) return damaged(fmt::format("{} must be an array of token ids", name));
+  if (!ids) return bad_data(fmt::format("{} must be an array of token ids", name));
   for (size_t i = 0; i < ids->size(); ++i) {
     const int32_t id = token_id((*ids)[i], data);
-    if (id < 0) return damaged(fmt::format("entry {} of {} is not the id of a token", i, name));
+    if (id < 0) return bad_data(fmt::format("entry {} of {} is not the id of a token", i, name));
     if (data.roles[id] != TokenRole::kOrdinary)
-      return damaged(
+      return bad_data(
           fmt::format("token {} of {} is named twice in control, visible and literal", shown(data, id), name));
     if (utf8_valid_prefix(data.tokens[id]) != data.tokens[id].size())
-      return damaged(fmt::format("token {} of {} is not UTF-8", shown(data, id), name));
+      return bad_data(fmt::format("token {} of {} is not UTF-8", shown(data, id), name));
     data.roles[id] = role;
   }
   return {};
@@ -98,12 +98,12 @@ Status read_roles(const Json& value, std::string_view name, TokenRole role, Byte
 
 Status read_edges(const Json& value, std::string_view name, bool TokenEdges::* edge, ByteBpeData& data) {
   const auto* ids = value.array();
-  if (!ids) return damaged(fmt::format("{} must be an array of token ids", name));
+  if (!ids) return bad_data(fmt::format("{} must be an array of token ids", name));
   for (size_t i = 0; i < ids->size(); ++i) {
     const int32_t id = token_id((*ids)[i], data);
     if (id < 0 || (data.roles[id] != TokenRole::kControl && data.roles[id] != TokenRole::kVisible))
-      return damaged(fmt::format("entry {} of {} is not the id of a token in control or visible", i, name));
-    if (data.edges[id].*edge) return damaged(fmt::format("token {} is named twice in {}", shown(data, id), name));
+      return bad_data(fmt::format("entry {} of {} is not the id of a token in control or visible", i, name));
+    if (data.edges[id].*edge) return bad_data(fmt::format("token {} is named twice in {}", shown(data, id), name));
     data.edges[id].*edge = true;
   }
   return {};
@@ -122,7 +122,7 @@ Status check_tokens(ByteBpeData& data) {
     });
     for (size_t i = 1; i < ids->size(); ++i)
       if (data.tokens[(*ids)[i]] == data.tokens[(*ids)[i - 1]])
-        return damaged(fmt::format("token {} occurs twice: it is token {} too", shown(data, (*ids)[i]), (*ids)[i - 1]));
+        return bad_data(fmt::format("token {} occurs twice: it is token {} too", shown(data, (*ids)[i]), (*ids)[i - 1]));
   }
   for (int byte = 0; byte < 256; ++byte) {
     const char text = static_cast<char>(byte);
@@ -130,7 +130,7 @@ Status check_tokens(ByteBpeData& data) {
     const bool needed = byte == '\n' || (byte >= 0x20 && byte <= 0x7E) || (byte >= 0x80 && byte <= 0xBF) ||
                         (byte >= 0xC2 && byte <= 0xF0);
     if (data.byte_tokens[byte] < 0 && needed)
-      return damaged(fmt::format("the token of the byte 0x{:02X} is missing", byte));
+      return bad_data(fmt::format("the token of the byte 0x{:02X} is missing", byte));
   }
   return {};
 }
@@ -138,20 +138,20 @@ Status check_tokens(ByteBpeData& data) {
 Status read_merges(const Json& value, ByteBpeData& data) {
   const auto* ids = value.array();
   if (!ids || ids->size() % 2 != 0 || ids->size() / 2 > kMaxMerges)
-    return damaged(fmt::format("merges must be an array of token ids, two a merge, of at most {} merges", kMaxMerges));
+    return bad_data(fmt::format("merges must be an array of token ids, two a merge, of at most {} merges", kMaxMerges));
   data.merges.reserve(ids->size() / 2);
   std::string bytes;
   for (size_t i = 0; i < ids->size(); i += 2) {
     const int32_t left = token_id((*ids)[i], data), right = token_id((*ids)[i + 1], data);
-    if (left < 0 || right < 0) return damaged(fmt::format("merge {} has an id that is not the id of a token", i / 2));
+    if (left < 0 || right < 0) return bad_data(fmt::format("merge {} has an id that is not the id of a token", i / 2));
     for (const int32_t id : {left, right})
       if (data.roles[id] != TokenRole::kOrdinary)
-        return damaged(
+        return bad_data(
             fmt::format("merge {} has token {}, which is in control, visible or literal", i / 2, shown(data, id)));
     bytes.assign(data.tokens[left]).append(data.tokens[right]);
     const int32_t result = data.find(bytes);
     if (result < 0)
-      return damaged(
+      return bad_data(
           fmt::format("merge {} makes no token: there is no ordinary token {}", i / 2, format::in_quotes(bytes)));
     data.merges.push_back({left, right, static_cast<uint32_t>(i / 2), result});
   }
@@ -160,13 +160,13 @@ Status read_merges(const Json& value, ByteBpeData& data) {
   });
   for (size_t i = 1; i < data.merges.size(); ++i)
     if (const auto &a = data.merges[i - 1], &b = data.merges[i]; a.left == b.left && a.right == b.right)
-      return damaged(fmt::format("merge {} is merge {} again", b.rank, a.rank));
+      return bad_data(fmt::format("merge {} is merge {} again", b.rank, a.rank));
   return {};
 }
 
 Status read_bool(const Json& value, std::string_view name, bool& out) {
   const bool* read = std::get_if<bool>(&value.value);
-  if (!read) return damaged(fmt::format("{} must be true or false", name));
+  if (!read) return bad_data(fmt::format("{} must be true or false", name));
   out = *read;
   return {};
 }
@@ -175,13 +175,13 @@ Status read_bool(const Json& value, std::string_view name, bool& out) {
 Status read_fields(const JsonObject& object, int32_t vocab_size, ByteBpeData& data) {
   const auto field = [&](std::string_view name) -> const Json& { return *object.find(name); };
   const std::string* split = field("split").text();
-  if (!split) return damaged("split must be the name of a split");
+  if (!split) return bad_data("split must be the name of a split");
   data.split = find_split(*split);
   if (!data.split)
-    return damaged(fmt::format("the split {} is unknown; kaiju knows {}", format::in_quotes(*split), split_names()));
+    return bad_data(fmt::format("the split {} is unknown; kaiju knows {}", format::in_quotes(*split), split_names()));
   const std::string* normalization = field("normalization").text();
   if (!normalization || (*normalization != "none" && *normalization != "nfc"))
-    return damaged("normalization must be \"none\" or \"nfc\"");
+    return bad_data("normalization must be \"none\" or \"nfc\"");
   data.nfc = *normalization == "nfc";
   KAIJU_TRY(read_bool(field("ignore_merges"), "ignore_merges", data.ignore_merges));
   KAIJU_TRY(read_bool(field("add_prefix_space"), "add_prefix_space", data.add_prefix_space));
@@ -190,7 +190,7 @@ Status read_fields(const JsonObject& object, int32_t vocab_size, ByteBpeData& da
   KAIJU_TRY(read_roles(field("visible"), "visible", TokenRole::kVisible, data));
   KAIJU_TRY(read_roles(field("literal"), "literal", TokenRole::kLiteral, data));
   if (data.add_prefix_space && !field("literal").array()->empty())
-    return damaged("add_prefix_space is true and literal has tokens: kaiju does not support both together");
+    return bad_data("add_prefix_space is true and literal has tokens: kaiju does not support both together");
   KAIJU_TRY(read_edges(field("lstrip"), "lstrip", &TokenEdges::left_strip, data));
   KAIJU_TRY(read_edges(field("rstrip"), "rstrip", &TokenEdges::right_strip, data));
   KAIJU_TRY(read_edges(field("single_word"), "single_word", &TokenEdges::single_word, data));
@@ -208,15 +208,15 @@ int32_t ByteBpeData::find(std::string_view bytes) const {
 
 Result<ByteBpeData> read_byte_bpe(std::span<const std::byte> json, int32_t vocab_size) {
   if (json.size() > kMaxFileBytes)
-    return damaged(fmt::format("{} bytes of JSON; the limit is {}", json.size(), kMaxFileBytes));
+    return bad_data(fmt::format("{} bytes of JSON; the limit is {}", json.size(), kMaxFileBytes));
   JsonObject object;
   KAIJU_TRY(format::parse_json({reinterpret_cast<const char*>(json.data()), json.size()}, "tokenizer: the JSON",
                                kLimits, object));
   const Json* type = object.find("type");
   if (!type || !type->text() || *type->text() != "byte_bpe")
-    return damaged("type must be \"byte_bpe\", the only kind of tokenizer in JSON that kaiju reads");
+    return bad_data("type must be \"byte_bpe\", the only kind of tokenizer in JSON that kaiju reads");
   const Json* version = object.find("version");
-  if (!version || !version->whole()) return damaged("version must be a whole number");
+  if (!version || !version->whole()) return bad_data("version must be a whole number");
   if (*version->whole() != 1)
     return Status(StatusCode::kUnsupported,
                   fmt::format("tokenizer: version {} of the format; kaiju reads version 1", *version->whole()));
@@ -225,9 +225,9 @@ Result<ByteBpeData> read_byte_bpe(std::span<const std::byte> json, int32_t vocab
                                           "control", "visible", "literal",       "single_word"};
   for (const auto& [name, value] : object.members)
     if (std::find(std::begin(kFields), std::end(kFields), name) == std::end(kFields))
-      return damaged(fmt::format("the field {} is unknown", format::in_quotes(name)));
+      return bad_data(fmt::format("the field {} is unknown", format::in_quotes(name)));
   for (const std::string_view name : kFields)
-    if (!object.find(name)) return damaged(fmt::format("the field \"{}\" is missing", name));
+    if (!object.find(name)) return bad_data(fmt::format("the field \"{}\" is missing", name));
   ByteBpeData data;
   KAIJU_TRY(read_fields(object, vocab_size, data));
   return data;
