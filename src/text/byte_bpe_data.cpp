@@ -122,7 +122,8 @@ Status check_tokens(ByteBpeData& data) {
     });
     for (size_t i = 1; i < ids->size(); ++i)
       if (data.tokens[(*ids)[i]] == data.tokens[(*ids)[i - 1]])
-        return bad_data(fmt::format("token {} occurs twice: it is token {} too", shown(data, (*ids)[i]), (*ids)[i - 1]));
+        return bad_data(
+            fmt::format("token {} occurs twice: it is token {} too", shown(data, (*ids)[i]), (*ids)[i - 1]));
   }
   for (int byte = 0; byte < 256; ++byte) {
     const char text = static_cast<char>(byte);
