@@ -226,12 +226,15 @@ class ChatRoutes::Impl {
         });
     co_return cast_of(chat(), characters, user);
   }
+  void check_idle(const std::string& id) const {
+    if (busy_.contains(id))
+      throw Failure{409, "a reply of this chat is being written: wait for it or stop it", {}, "busy"};
+  }
   asio::awaitable<Asked> load(Exchange& exchange, bool to_change) {
     Asked asked;
     asked.owner = owner(exchange);
     asked.id = exchange.parts[0];
-    if (to_change && busy_.contains(asked.id))
-      throw Failure{409, "a reply of this chat is being written: wait for it or stop it", {}, "busy"};
+    if (to_change) check_idle(asked.id);
     asked.chat = co_await store_.get<ks::Chat>([&](ks::Store& store) { return store.chat(asked.owner, asked.id); });
     asked.cast = co_await load_cast(asked.chat.characters, asked.chat.user);
     co_return asked;
@@ -345,10 +348,11 @@ class ChatRoutes::Impl {
   asio::awaitable<void> reply(Exchange& exchange, Asked& asked, const Fields& fields, ks::Turn& turn, size_t index,
                               size_t earlier) {
     Tenant& tenant = service_.tenants.of(exchange);
+    check_idle(asked.id);  // another may have begun while the chat was loaded
     service_.tenants.admit(tenant);
     const AtOnce counted(tenant);
     Reply made = prepare(tenant, asked, fields, turn, earlier);
-    const Busy busy(*this, asked.id, made.run.request);
+    Busy busy(*this, asked.id, made.run.request);
     exchange.on_gone = [this, &made] {
       ++service_.metrics.disconnects;
       made.gone = true;
@@ -363,7 +367,7 @@ class ChatRoutes::Impl {
     ks::Reply kept = reply_of(made);
     co_await keep(asked, turn, index, earlier, kept);
     count(exchange, made);
-    busy_.erase(asked.id);
+    busy.end();
     if (made.gone) throw boost::system::system_error(asio::error::connection_reset);
     if (made.wanted.stream) {
       co_await exchange.event(done_text(index, kept));
@@ -554,15 +558,21 @@ class ChatRoutes::Impl {
   // A chat whose reply is being written.
   class Busy {
    public:
-    Busy(Impl& impl, std::string id, kaiju::RequestId request) : impl_(impl), id_(std::move(id)) {
+    Busy(Impl& impl, std::string id, kaiju::RequestId request) : impl_(impl), id_(std::move(id)), request_(request) {
       impl_.busy_[id_] = request;
     }
-    ~Busy() { impl_.busy_.erase(id_); }
+    ~Busy() { end(); }
     Busy(const Busy&) = delete;
+    // Another reply of the chat may have begun since.
+    void end() {
+      const auto found = impl_.busy_.find(id_);
+      if (found != impl_.busy_.end() && found->second == request_) impl_.busy_.erase(found);
+    }
 
    private:
     Impl& impl_;
     std::string id_;
+    kaiju::RequestId request_;
   };
 
   Service& service_;

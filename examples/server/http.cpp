@@ -266,7 +266,7 @@ asio::awaitable<void> Exchange::answer(const nlohmann::ordered_json& body, int c
 }
 
 void Server::route(const std::string& method, const std::string& pattern, Handler handler) {
-  routes_.push_back({method, split(pattern), std::move(handler)});
+  routes_.push_back({method, pattern, split(pattern), std::move(handler)});
 }
 
 const Server::Route* Server::find(Exchange& exchange) const {
@@ -283,6 +283,7 @@ const Server::Route* Server::find(Exchange& exchange) const {
     if (!fits) continue;
     allowed.insert(route.method);
     if (route.method != exchange.method && !(exchange.method == "HEAD" && route.method == "GET")) continue;
+    exchange.route = route.path;
     exchange.parts = std::move(taken);
     return &route;
   }
@@ -316,6 +317,7 @@ asio::awaitable<void> Server::handle(Exchange& exchange) {
   } catch (const std::exception& problem) {
     failed = Failure{500, problem.what()};
   }
+  exchange.on_gone = nullptr;  // what it refers to ended with the handler
   if (failed && exchange.streaming) {
     co_await exchange.event(json_of(*failed).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     co_await exchange.end_events();

@@ -58,9 +58,9 @@ class Exchange {
 
   http::request<http::string_body> request;
   std::string method, path, query;
-  std::string id;          // the client's x-request-id, or one of ours
-  std::string peer;        // address
-  std::string extra_type;  // Content-Type of an answer, where a handler sets it
+  std::string id;     // the client's x-request-id, or one of ours
+  std::string peer;   // address
+  std::string route;  // its pattern, "/chats/{}/say"; empty: there is nothing at the path
   std::map<std::string, std::string> answer_headers;
   std::vector<std::string> parts;  // of the path, where the route has {}
   int status = 0;                  // of the answer, when it has begun
@@ -94,8 +94,8 @@ class Server {
 
  private:
   struct Route {
-    std::string method;
-    std::vector<std::string> pattern;
+    std::string method, path;
+    std::vector<std::string> pattern;  // the parts of `path`
     Handler handler;
   };
   asio::awaitable<void> accept();

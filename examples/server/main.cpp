@@ -176,7 +176,7 @@ int serve(const Options& options) {
       exchange.answer_headers["traceparent"] = trace;
   };
   server.after = [&](const Exchange& exchange, double seconds) {
-    ++metrics.answers[{exchange.status == 404 ? "other" : exchange.path, exchange.status}];
+    ++metrics.answers[{exchange.route.empty() ? "other" : exchange.route, exchange.status}];
     std::string tenant = "-";
     try {
       tenant = tenants.of(exchange).name;

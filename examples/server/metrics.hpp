@@ -28,7 +28,7 @@ struct Metrics {
   Histogram first_token, between_tokens, whole;  // seconds
   uint64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
   std::map<std::string, uint64_t> finished;                 // requests by finish_reason
-  std::map<std::pair<std::string, int>, uint64_t> answers;  // by route's path and status
+  std::map<std::pair<std::string, int>, uint64_t> answers;  // by the path's pattern and status
   uint64_t disconnects = 0;
 
   std::string text(const std::string& model, const kaiju::Metrics& engine, const kaiju::ExecutorInfo& info,

@@ -20,7 +20,7 @@ struct Run {
   bool done = false;
 };
 
-// Submits a prompt; throws Failure where the engine refuses it. `first_token_at` and others go to the metrics.
+// Submits a prompt. Throws Failure where the engine refuses it.
 Run start(Service& service, const Wanted& wanted, std::span<const int32_t> prompt);
 
 // Takes the next events of a run, and hands each to `use` with the index of its choice. Throws Failure where the
@@ -39,7 +39,7 @@ nlohmann::ordered_json usage_of(const std::vector<Run>& runs);
 // Counts finished runs in the metrics and in the exchange's log.
 void count_finished(Service& service, Exchange& exchange, const std::vector<Run>& runs);
 
-// The text of a token as JSON: whole UTF-8, and its bytes.
+// The bytes of a token's text.
 std::string token_text(const Service& service, int32_t token);
 nlohmann::ordered_json text_or_null(const char* text);
 std::string dump(const nlohmann::ordered_json& json);

@@ -14,6 +14,10 @@ std::string_view trimmed(std::string_view text) {
                                          : text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
 }
 
+// What a history counts for: its tokens, and what keeping it takes besides, in tokens' places.
+constexpr size_t kOverhead = 64;
+size_t cost_of(const Transcripts::Kept& kept) { return kept.tokens.size() + kOverhead; }
+
 }  // namespace
 
 std::vector<Transcripts::Name> Transcripts::names(const std::string& whose, std::span<const Message> messages) {
@@ -35,18 +39,18 @@ std::vector<Transcripts::Name> Transcripts::names(const std::string& whose, std:
 }
 
 void Transcripts::keep(const std::string& whose, std::span<const Message> messages, Kept kept) {
-  if (messages.empty() || kept.tokens.size() > most_tokens_) return;
+  if (messages.empty() || cost_of(kept) > most_tokens_) return;
   const Name name = names(whose, messages).back();
   if (const auto found = by_name_.find(name); found != by_name_.end()) {
-    held_ -= found->second->kept.tokens.size();
+    held_ -= cost_of(found->second->kept);
     entries_.erase(found->second);
     by_name_.erase(found);
   }
-  held_ += kept.tokens.size();
+  held_ += cost_of(kept);
   entries_.push_front({name, std::move(kept)});
   by_name_[name] = entries_.begin();
   while (held_ > most_tokens_) {
-    held_ -= entries_.back().kept.tokens.size();
+    held_ -= cost_of(entries_.back().kept);
     by_name_.erase(entries_.back().name);
     entries_.pop_back();
   }

@@ -37,7 +37,6 @@ class Transcripts {
   void keep(const std::string& whose, std::span<const Message> messages, Kept kept);
   // The longest kept history that `messages` begin with, and how many messages it has; nullptr: none.
   const Kept* find(const std::string& whose, std::span<const Message> messages, size_t& count);
-  size_t tokens() const { return held_; }
 
  private:
   struct Name {

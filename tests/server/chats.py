@@ -133,6 +133,24 @@ class Chats(OfServer):
             got, _, text = self.server.ask(method, path, body)
             self.assertEqual((got, says in json.loads(text)["error"]["message"]), (status, True), text)
 
+    def test_metrics_count_by_route_and_not_by_chat(self):
+        chat = self.chat_with(self.pip())
+        self.say(chat, "What do you grow?")
+        self.wait_for(lambda: 'path="/chats/{}/say",status="200"' in self.server.ask("GET", "/metrics")[2])
+        self.assertNotIn(chat, self.server.ask("GET", "/metrics")[2])
+
+    def test_a_chat_takes_one_of_two_messages_at_once(self):
+        chat, answers = self.chat_with(self.pip()), []
+        ask = {"text": "Go on.", "ignore_eos": True, "max_tokens": 200, "loop_guard": False}
+        threads = [threading.Thread(target=lambda: answers.append(self.server.ask("POST", f"/chats/{chat}/say", ask)[0]))
+                   for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(sorted(answers), [200, 409, 409, 409])
+        self.assertEqual(len(self.ok("GET", f"/chats/{chat}")["turns"]), 1)
+
     def test_a_report_keeps_the_message(self):
         chat = self.chat_with(self.pip())
         self.say(chat, "What do you grow?")
