@@ -6,7 +6,7 @@ WORKDIR /kaiju
 COPY examples/packages.sh examples/
 RUN . examples/packages.sh && need_packages $kaiju_packages $kaiju_server_packages file
 COPY . .
-RUN cmake -S . -B build/package -G Ninja -DCMAKE_BUILD_TYPE=Release -DKAIJU_BUILD_TESTS=OFF
+RUN cmake -S . -B build/package -G Ninja -DCMAKE_BUILD_TYPE=Release -DKAIJU_BUILD_TESTS=OFF "-DXGRAMMAR_SOURCE=$(sh examples/structured/fetch.sh /xgrammar)"
 RUN cmake --build build/package
 RUN cd build/package && cpack -G DEB -B /packages
 

@@ -4,16 +4,18 @@
 build="$root/build/chat"
 
 # Builds the target $1, with progress on a terminal only; a pipe gets what the program prints and nothing else. What went
-# wrong is shown either way.
+# wrong is shown either way. $2: a setting of CMake, such as -DNAME=VALUE.
 build_program() {
+  setting=${2-}
   log="$build/build.log"
   mkdir -p "$build"
   [ -x "$build/bin/$1" ] || say 'Building, once, a few minutes ... '
   : >"$log"
   # Later runs skip this: Ninja configures again by itself when a CMake file changed. A program that was left out for want
   # of a library is looked for again.
-  if [ ! -f "$build/build.ninja" ] || ! cmake --build "$build" --target help 2>/dev/null | grep -q "^$1:"; then
-    cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DKAIJU_BUILD_TESTS=OFF >"$log" 2>&1 || build_failed
+  if [ ! -f "$build/build.ninja" ] || ! cmake --build "$build" --target help 2>/dev/null | grep -q "^$1:" ||
+    ! grep -q -- "${setting#*=}\$" "$build/CMakeCache.txt"; then
+    cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DKAIJU_BUILD_TESTS=OFF ${setting:+"$setting"} >"$log" 2>&1 || build_failed
   fi
   if [ -t 2 ]; then
     # Ninja's "[3/40] ..." as one line that counts.

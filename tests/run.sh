@@ -17,11 +17,14 @@ tools="$root/build/tools"
 "$tools/bin/pip" install -q -r "$root/tests/server/requirements.txt" ||
   echo "going on without: the server is not asked by OpenAI's client, which wants openai from PyPI" >&2
 
+xgrammar=$(PYTHON="$tools/bin/python3" sh "$root/examples/structured/fetch.sh" "$root/build/xgrammar") ||
+  echo "going on without: the server's structured replies are not tried, which want xgrammar from PyPI" >&2
+
 # With the CUDA backend, each kernel compiled once, which shows that all of it compiles. With a GPU `cmake --workflow --preset cuda` runs it.
 if [ "${1:-}" = --cuda ]; then
   set -- -DKAIJU_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=80-real -DKAIJU_CUDA_SM90A=ON "-DCMAKE_CUDA_FLAGS_RELWITHDEBINFO=-DNDEBUG -Xcicc -O1 -Xptxas -O1"
 fi
 build="$root/build/tests"
-cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -DNDEBUG" -DKAIJU_QUICK_COMPILE=ON "$@"
+cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -DNDEBUG" -DKAIJU_QUICK_COMPILE=ON "-DXGRAMMAR_SOURCE=$xgrammar" "$@"
 cmake --build "$build"
 ctest --test-dir "$build" --output-on-failure -j2

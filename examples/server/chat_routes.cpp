@@ -348,10 +348,11 @@ class ChatRoutes::Impl {
   asio::awaitable<void> reply(Exchange& exchange, Asked& asked, const Fields& fields, ks::Turn& turn, size_t index,
                               size_t earlier) {
     Tenant& tenant = service_.tenants.of(exchange);
+    std::unique_ptr<Guide> guide = co_await guide_of(exchange, fields);
     check_idle(asked.id);  // another may have begun while the chat was loaded
     service_.tenants.admit(tenant);
     const AtOnce counted(tenant);
-    Reply made = prepare(tenant, asked, fields, turn, earlier);
+    Reply made = prepare(tenant, asked, fields, turn, earlier, std::move(guide));
     Busy busy(*this, asked.id, made.run.request);
     exchange.on_gone = [this, &made] {
       ++service_.metrics.disconnects;
@@ -376,7 +377,13 @@ class ChatRoutes::Impl {
       co_await exchange.answer(done_json(index, kept));
     }
   }
-  Reply prepare(const Tenant& tenant, const Asked& asked, const Fields& fields, const ks::Turn& turn, size_t earlier) {
+  asio::awaitable<std::unique_ptr<Guide>> guide_of(const Exchange& exchange, const Fields& fields) {
+    const Wanted wanted = read_wanted(fields, true, service_.defaults, *service_.model);
+    const Grammar grammar = read_grammar(fields, exchange.body(), wanted);
+    co_return co_await service_.grammars.guide(grammar, 1);
+  }
+  Reply prepare(const Tenant& tenant, const Asked& asked, const Fields& fields, const ks::Turn& turn, size_t earlier,
+                std::unique_ptr<Guide> guide) {
     Reply made;
     made.wanted = read_wanted(fields, true, service_.defaults, *service_.model);
     if (made.wanted.n != 1) throw bad_request("n must be 1: ask again with swipe", "n");
@@ -390,7 +397,7 @@ class ChatRoutes::Impl {
     options.sampling.variant = static_cast<uint32_t>(earlier);
     options.scope.character = asked.cast.region;
     options.scope.shared_tokens = static_cast<int32_t>(asked.cast.head.size());
-    made.run = start(service_, made.wanted, prompt);
+    made.run = start(service_, made.wanted, prompt, std::move(guide));
     return made;
   }
   // A reply that goes on behind "NAME:" begins with a space, which is no part of what is shown.

@@ -38,7 +38,7 @@ TextPrompt token_prompt(const Service& service, const nlohmann::json& list) {
 }
 
 // A text, a list of texts, a list of token ids, or a list of such lists.
-std::vector<TextPrompt> read_prompts(const Service& service, const Fields& fields) {
+std::vector<TextPrompt> prompts_of(const Service& service, const Fields& fields) {
   if (!fields.has("prompt")) throw bad_request("prompt is missing: a text, a list of texts, or token ids", "prompt");
   const nlohmann::json& given = fields.at("prompt");
   const bool begin = fields.flag("add_special_tokens", true);
@@ -82,145 +82,60 @@ struct Logprobs {
   }
 };
 
-class Completion {
+class TextCompletion : public Completion {
  public:
-  Completion(Service& service, Exchange& exchange)
-      : service_(service),
-        exchange_(exchange),
-        body_(exchange.json()),
-        fields_(body_),
-        tenant_(service.tenants.of(exchange)) {}
-
-  asio::awaitable<void> answer() {
-    service_.tenants.admit(tenant_);
-    const AtOnce counted(tenant_);
-    wanted_ = read_wanted(fields_, false, service_.defaults, *service_.model);
-    if (fields_.has("response_format"))
-      throw bad_request("response_format is not supported: this server has no grammar engine", "response_format");
-    prompts_ = read_prompts(service_, fields_);
-    std::exception_ptr failed;
-    try {
-      for (const TextPrompt& prompt : prompts_) {
-        Wanted wanted = wanted_;
-        complete(service_, tenant_, fields_, prompt.tokens.size(), wanted);
-        runs_.push_back(start(service_, wanted, prompt.tokens));
-        logprobs_.emplace_back(runs_.back().choices.size());
-      }
-      exchange_.on_gone = [this] {
-        ++service_.metrics.disconnects;
-        cancel();
-      };
-      if (wanted_.stream)
-        co_await stream();
-      else
-        co_await whole();
-    } catch (...) {
-      failed = std::current_exception();
-    }
-    if (!failed) co_return;
-    cancel();
-    std::rethrow_exception(failed);
-  }
+  TextCompletion(Service& service, Exchange& exchange)
+      : Completion(service, exchange, {false, "cmpl-", "text_completion", "text_completion"}) {}
 
  private:
-  void cancel() {
-    for (const Run& run : runs_)
-      if (!run.done) service_.driver.cancel(run.request);
+  std::vector<std::vector<int32_t>> read_prompts() override {
+    prompts_ = prompts_of(service_, fields_);
+    std::vector<std::vector<int32_t>> tokens;
+    for (const TextPrompt& prompt : prompts_) tokens.push_back(prompt.tokens);
+    logprobs_.resize(prompts_.size(), std::vector<Logprobs>(static_cast<size_t>(wanted_.best_of)));
+    return tokens;
   }
 
-  Json head() const {
-    return {{"id", "cmpl-" + exchange_.id},
-            {"object", "text_completion"},
-            {"created", created_},
-            {"model", service_.model_name},
-            {"system_fingerprint", service_.model->checkpoint()->digest().substr(0, 16)}};
+  void take(size_t run, size_t choice, const Event& event) override {
+    if (!wanted_.logprobs || event.kind != EventKind::kToken) return;
+    Logprobs& logprobs = logprobs_[run][choice];
+    if (wanted_.stream)
+      logprobs.offset += token_text(service_, event.token).size();
+    else
+      logprobs.add(service_, event);
   }
 
-  // GCC 12 does not compile lists in braces inside a coroutine: what is answered is made by the functions below.
-  Json whole_answer() const {
-    Json answer = head();
-    answer["choices"] = Json::array();
-    for (size_t r = 0; r < runs_.size(); ++r)
-      for (const size_t i : best(runs_[r].choices, wanted_.n)) {
-        const Choice& choice = runs_[r].choices[i];
-        answer["choices"].push_back({{"index", answer["choices"].size()},
-                                     {"text", (wanted_.echo ? prompts_[r].text : "") + choice.text},
-                                     {"logprobs", wanted_.logprobs ? logprobs_[r][i].json() : Json()},
-                                     {"finish_reason", text_or_null(finish_reason(choice.reason))}});
-      }
-    answer["usage"] = usage_of(runs_);
-    return answer;
+  Json whole_choice(size_t run, size_t choice) const override {
+    return {{"text", (wanted_.echo ? prompts_[run].text : "") + runs_[run].choices[choice].text},
+            {"logprobs", wanted_.logprobs ? logprobs_[run][choice].json() : Json()}};
   }
 
-  std::string chunk(size_t index, const std::string& text, Json logprobs = {}, const char* finish = nullptr) const {
-    Json data = head();
-    data["choices"] = Json::array();
-    data["choices"].push_back(
-        {{"index", index}, {"text", text}, {"logprobs", std::move(logprobs)}, {"finish_reason", text_or_null(finish)}});
-    if (wanted_.usage_in_stream) data["usage"] = nullptr;
-    return dump(data);
+  std::string piece(size_t run, size_t choice, const std::string& text, Json logprobs = {},
+                    const char* finish = nullptr) const {
+    return chunk(run, choice,
+                 {{"text", text}, {"logprobs", std::move(logprobs)}, {"finish_reason", text_or_null(finish)}});
   }
 
-  std::string usage_chunk() const {
-    Json data = head();
-    data["choices"] = Json::array();
-    data["usage"] = usage_of(runs_);
-    return dump(data);
+  void add_first_chunks(size_t run, std::vector<std::string>& chunks) const override {
+    for (size_t i = 0; wanted_.echo && i < runs_[run].choices.size(); ++i)
+      chunks.push_back(piece(run, i, prompts_[run].text));
   }
 
-  // The chunk of an event, if it says something.
-  void add_chunk(size_t r, size_t choice, const Event& event, std::vector<std::string>& chunks) {
+  void add_chunks(size_t run, size_t choice, const Event& event, std::vector<std::string>& chunks) const override {
     const bool token = event.kind == EventKind::kToken;
     const char* const finish = token ? nullptr : finish_reason(event.reason);
     Json logprobs;
     if (wanted_.logprobs && token) {
       Logprobs one;
-      one.offset = logprobs_[r][choice].offset;
+      one.offset = logprobs_[run][choice].offset;
       one.add(service_, event);
-      logprobs_[r][choice].offset = one.offset;
       logprobs = one.json();
     }
     if (!event.text.empty() || !logprobs.is_null() || finish)
-      chunks.push_back(chunk(r * runs_[r].choices.size() + choice, event.text, std::move(logprobs), finish));
+      chunks.push_back(piece(run, choice, event.text, std::move(logprobs), finish));
   }
 
-  asio::awaitable<void> whole() {
-    for (size_t r = 0; r < runs_.size(); ++r)
-      while (!runs_[r].done)
-        co_await next(service_, runs_[r], [&](size_t choice, const Event& event) {
-          if (wanted_.logprobs && event.kind == EventKind::kToken) logprobs_[r][choice].add(service_, event);
-        });
-    count_finished(service_, exchange_, runs_);
-    co_await exchange_.answer(whole_answer());
-  }
-
-  asio::awaitable<void> stream() {
-    co_await exchange_.begin_events();
-    for (size_t r = 0; r < runs_.size(); ++r) {  // one prompt after the other: the events of the others wait
-      if (wanted_.echo)
-        for (size_t i = 0; i < runs_[r].choices.size(); ++i)
-          co_await exchange_.event(chunk(r * runs_[r].choices.size() + i, prompts_[r].text));
-      while (!runs_[r].done) {
-        std::vector<std::string> chunks;
-        co_await next(service_, runs_[r],
-                      [&](size_t choice, const Event& event) { add_chunk(r, choice, event, chunks); });
-        for (std::string& one : chunks) co_await exchange_.event(std::move(one));
-      }
-    }
-    count_finished(service_, exchange_, runs_);
-    if (wanted_.usage_in_stream) co_await exchange_.event(usage_chunk());
-    co_await exchange_.end_events();
-  }
-
-  Service& service_;
-  Exchange& exchange_;
-  const nlohmann::json body_;
-  const Fields fields_;
-  Tenant& tenant_;
-  const int64_t created_ = unix_time();
-  Wanted wanted_;
   std::vector<TextPrompt> prompts_;
-  std::vector<Run> runs_;                        // one for each prompt
   std::vector<std::vector<Logprobs>> logprobs_;  // of each choice
 };
 
@@ -228,7 +143,7 @@ class Completion {
 
 void add_completion_routes(Server& server, Service& service) {
   server.route("POST", "/v1/completions", [&service](Exchange& exchange) -> asio::awaitable<void> {
-    Completion completion(service, exchange);
+    TextCompletion completion(service, exchange);
     co_await completion.answer();
   });
 }

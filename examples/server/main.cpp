@@ -143,6 +143,7 @@ int serve(const Options& options) {
   Tenants tenants = options.keys.empty() ? Tenants(secret) : Tenants(secret, options.keys);
   Metrics metrics;
   Transcripts transcripts(kTranscriptTokens);
+  Grammars grammars(*model);
   AccessLog log(options.log);
   const std::string own_name = (*model)->config().name;
   Service service{.io = io,
@@ -153,6 +154,7 @@ int serve(const Options& options) {
                   .tenants = tenants,
                   .metrics = metrics,
                   .transcripts = transcripts,
+                  .grammars = grammars,
                   .defaults = options.defaults,
                   .created = unix_time(),
                   .request_seconds = options.request_seconds};

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "failure.hpp"
+#include "grammar.hpp"
 
 namespace server {
 
@@ -46,17 +47,16 @@ void complete(Service& service, const Tenant& tenant, const Fields& fields, size
   options.deadline = service.driver.engine().now() + std::chrono::seconds(service.request_seconds);
 }
 
-Run start(Service& service, const Wanted& wanted, std::span<const int32_t> prompt) {
+Run start(Service& service, const Wanted& wanted, std::span<const int32_t> prompt, std::unique_ptr<Guide> guide) {
   Run run;
   run.reply = std::make_shared<Reply>(service.io);
   run.choices.resize(static_cast<size_t>(wanted.best_of));
-  std::unique_ptr<Guide> guide;
   kaiju::RequestOptions options = wanted.options;
   if (wanted.min_tokens > 0) {
     const std::vector<int32_t> stops = options.stop_tokens ? *options.stop_tokens : service.model->stop_tokens();
     guide = at_least(wanted.min_tokens, stops, service.model->config().vocab_size, options.sequence_count);
-    options.guided = true;
   }
+  options.guided = guide != nullptr;
   auto request = service.driver.submit(prompt, options, run.reply, std::move(guide));
   if (!request.ok()) throw of_status(request.status());
   run.request = *request;
@@ -86,6 +86,9 @@ asio::awaitable<void> next(Service& service, Run& run,
   }
 }
 
+namespace {
+
+// The n likeliest choices, by log-probability a token, as indices.
 std::vector<size_t> best(const std::vector<Choice>& choices, int32_t n) {
   std::vector<size_t> order(choices.size());
   std::iota(order.begin(), order.end(), 0);
@@ -97,8 +100,6 @@ std::vector<size_t> best(const std::vector<Choice>& choices, int32_t n) {
   order.resize(static_cast<size_t>(n));
   return order;
 }
-
-namespace {
 
 struct Sums {
   int64_t prompt = 0, cached = 0, generated = 0;
@@ -113,8 +114,6 @@ Sums sums_of(const std::vector<Run>& runs) {
   return sums;
 }
 
-}  // namespace
-
 nlohmann::ordered_json usage_of(const std::vector<Run>& runs) {
   const Sums sums = sums_of(runs);
   return {{"prompt_tokens", sums.prompt},
@@ -122,6 +121,8 @@ nlohmann::ordered_json usage_of(const std::vector<Run>& runs) {
           {"total_tokens", sums.prompt + sums.generated},
           {"prompt_tokens_details", {{"cached_tokens", sums.cached}}}};
 }
+
+}  // namespace
 
 void count_finished(Service& service, Exchange& exchange, const std::vector<Run>& runs) {
   const Sums sums = sums_of(runs);
@@ -148,6 +149,128 @@ std::string dump(const nlohmann::ordered_json& json) {
 
 int64_t unix_time() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+Completion::Completion(Service& service, Exchange& exchange, const Form& form)
+    : service_(service),
+      exchange_(exchange),
+      body_(exchange.json()),
+      fields_(body_),
+      tenant_(service.tenants.of(exchange)),
+      form_(form) {}
+
+asio::awaitable<void> Completion::answer() {
+  service_.tenants.admit(tenant_);
+  const AtOnce counted(tenant_);
+  wanted_ = read_wanted(fields_, form_.chat, service_.defaults, *service_.model);
+  exchange_.on_gone = [this] {
+    gone_ = true;
+    ++service_.metrics.disconnects;
+    cancel();
+  };
+  std::exception_ptr failed;
+  try {
+    co_await submit();
+    if (wanted_.stream)
+      co_await stream();
+    else
+      co_await whole();
+  } catch (...) {
+    failed = std::current_exception();
+  }
+  if (!failed) co_return;
+  cancel();  // nobody reads it
+  std::rethrow_exception(failed);
+}
+
+asio::awaitable<void> Completion::submit() {
+  const Grammar grammar = read_grammar(fields_, exchange_.body(), wanted_);
+  const std::vector<std::vector<int32_t>> prompts = read_prompts();
+  for (const std::vector<int32_t>& prompt : prompts) {
+    Wanted wanted = wanted_;
+    complete(service_, tenant_, fields_, prompt.size(), wanted);
+    std::unique_ptr<Guide> guide = co_await service_.grammars.guide(grammar, wanted.best_of);
+    if (gone_) throw bad_request("the client left");
+    runs_.push_back(start(service_, wanted, prompt, std::move(guide)));
+  }
+}
+
+void Completion::cancel() {
+  for (const Run& run : runs_)
+    if (!run.done) service_.driver.cancel(run.request);
+}
+
+void Completion::finish() {
+  finished();
+  count_finished(service_, exchange_, runs_);
+}
+
+asio::awaitable<void> Completion::whole() {
+  for (size_t r = 0; r < runs_.size(); ++r)
+    while (!runs_[r].done)
+      co_await next(service_, runs_[r], [&](size_t choice, const Event& event) { take(r, choice, event); });
+  finish();
+  co_await exchange_.answer(whole_answer());
+}
+
+asio::awaitable<void> Completion::stream() {
+  co_await exchange_.begin_events();
+  for (size_t r = 0; r < runs_.size(); ++r) {  // one prompt after the other: the events of the others wait
+    std::vector<std::string> chunks;
+    add_first_chunks(r, chunks);
+    for (std::string& one : chunks) co_await exchange_.event(std::move(one));
+    while (!runs_[r].done) {
+      chunks.clear();
+      co_await next(service_, runs_[r], [&](size_t choice, const Event& event) {
+        add_chunks(r, choice, event, chunks);
+        take(r, choice, event);
+      });
+      for (std::string& one : chunks) co_await exchange_.event(std::move(one));
+    }
+  }
+  finish();
+  if (wanted_.usage_in_stream) co_await exchange_.event(usage_chunk());
+  co_await exchange_.end_events();
+}
+
+// GCC 12 does not compile lists in braces inside a coroutine: what is answered is made by the functions below.
+Completion::Json Completion::head(const char* object) const {
+  return {{"id", form_.id + exchange_.id},
+          {"object", object},
+          {"created", created_},
+          {"model", service_.model_name},
+          {"system_fingerprint", service_.model->checkpoint()->digest().substr(0, 16)}};
+}
+
+Completion::Json Completion::whole_answer() const {
+  Json answer = head(form_.whole);
+  answer["choices"] = Json::array();
+  for (size_t r = 0; r < runs_.size(); ++r)
+    for (const size_t i : best(runs_[r].choices, wanted_.n)) {
+      Json choice = {{"index", answer["choices"].size()}};
+      choice.update(whole_choice(r, i));
+      choice["finish_reason"] = text_or_null(finish_reason(runs_[r].choices[i].reason));
+      answer["choices"].push_back(std::move(choice));
+    }
+  answer["usage"] = usage_of(runs_);
+  return answer;
+}
+
+std::string Completion::chunk(size_t run, size_t choice, const Json& fields) const {
+  Json data = head(form_.chunk);
+  Json one = {{"index", run * runs_[run].choices.size() + choice}};
+  one.update(fields);
+  data["choices"] = Json::array();
+  data["choices"].push_back(std::move(one));
+  if (wanted_.usage_in_stream) data["usage"] = nullptr;
+  return dump(data);
+}
+
+std::string Completion::usage_chunk() const {
+  Json data = head(form_.chunk);
+  data["choices"] = Json::array();
+  data["usage"] = usage_of(runs_);
+  return dump(data);
 }
 
 }  // namespace server

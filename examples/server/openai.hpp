@@ -1,4 +1,4 @@
-// What the two completion routes share: the prompts of a request, run in the engine, and their choices.
+// What the completion routes share: the prompts of a request, run in the engine, and their choices.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,8 @@ struct Run {
 };
 
 // Submits a prompt. Throws Failure where the engine refuses it.
-Run start(Service& service, const Wanted& wanted, std::span<const int32_t> prompt);
+Run start(Service& service, const Wanted& wanted, std::span<const int32_t> prompt,
+          std::unique_ptr<Guide> guide = nullptr);
 
 // Takes the next events of a run, and hands each to `use` with the index of its choice. Throws Failure where the
 // request failed.
@@ -32,10 +33,6 @@ asio::awaitable<void> next(Service& service, Run& run,
 // cuts max_tokens that nobody gave to the room that there is.
 void complete(Service& service, const Tenant& tenant, const Fields& fields, size_t prompt_tokens, Wanted& wanted);
 
-// The n likeliest choices, by log-probability a token, as indices.
-std::vector<size_t> best(const std::vector<Choice>& choices, int32_t n);
-
-nlohmann::ordered_json usage_of(const std::vector<Run>& runs);
 // Counts finished runs in the metrics and in the exchange's log.
 void count_finished(Service& service, Exchange& exchange, const std::vector<Run>& runs);
 
@@ -44,5 +41,60 @@ std::string token_text(const Service& service, int32_t token);
 nlohmann::ordered_json text_or_null(const char* text);
 std::string dump(const nlohmann::ordered_json& json);
 int64_t unix_time();
+
+// One request of a completion route, from its body to its last byte. The routes say what their prompts are, and what a
+// choice looks like.
+class Completion {
+ public:
+  // What differs between the routes in all answers.
+  struct Form {
+    bool chat;
+    const char *id, *whole, *chunk;  // the beginning of its id; names of objects
+  };
+  Completion(Service& service, Exchange& exchange, const Form& form);
+  virtual ~Completion() = default;
+  asio::awaitable<void> answer();
+
+ protected:
+  using Json = nlohmann::ordered_json;
+
+  // Reads what the route alone knows.
+  virtual std::vector<std::vector<int32_t>> read_prompts() = 0;
+  // Is told every event before anything of it is answered.
+  virtual void take(size_t run, size_t choice, const kaiju::Event& event) = 0;
+  // All replies have ended, and the end is not yet answered.
+  virtual void finished() {}
+  // A choice of an answer that is no stream, without its index.
+  virtual Json whole_choice(size_t run, size_t choice) const = 0;
+  // The chunks with which a prompt's choices begin, and those of an event.
+  virtual void add_first_chunks(size_t run, std::vector<std::string>& chunks) const = 0;
+  virtual void add_chunks(size_t run, size_t choice, const kaiju::Event& event,
+                          std::vector<std::string>& chunks) const = 0;
+
+  // A chunk with one choice; `fields` follow its index.
+  std::string chunk(size_t run, size_t choice, const Json& fields) const;
+
+  Service& service_;
+  Exchange& exchange_;
+  const nlohmann::json body_;
+  const Fields fields_;
+  Tenant& tenant_;
+  Wanted wanted_;
+  std::vector<Run> runs_;  // one for each prompt
+
+ private:
+  asio::awaitable<void> submit();
+  asio::awaitable<void> whole();
+  asio::awaitable<void> stream();
+  void finish();
+  void cancel();
+  Json head(const char* object) const;
+  Json whole_answer() const;
+  std::string usage_chunk() const;
+
+  const Form form_;
+  const int64_t created_ = unix_time();
+  bool gone_ = false;  // the client
+};
 
 }  // namespace server

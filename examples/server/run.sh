@@ -5,5 +5,11 @@ set -eu
 root=$(CDPATH= cd -- "$(dirname -- "$0")/../.." && pwd)
 . "$root/examples/program.sh"
 need_packages $kaiju_packages $kaiju_server_packages
-build_program kaiju-server
+# Structured replies want xgrammar, whose sources are on PyPI.
+if xgrammar=$(sh "$root/examples/structured/fetch.sh" "$root/build/xgrammar"); then
+  build_program kaiju-server "-DXGRAMMAR_SOURCE=$xgrammar"
+else
+  echo "going on without structured replies: xgrammar could not be fetched from PyPI" >&2
+  build_program kaiju-server
+fi
 start_program kaiju-server "$@"

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "driver.hpp"
+#include "grammar.hpp"
 #include "http.hpp"
 #include "metrics.hpp"
 #include "parameters.hpp"
@@ -22,6 +23,7 @@ struct Service {
   Tenants& tenants;
   Metrics& metrics;
   Transcripts& transcripts;
+  Grammars& grammars;
   Defaults defaults;
   int64_t created;            // Unix time
   int request_seconds = 600;  // a request that takes longer is ended

@@ -2,13 +2,12 @@
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/thread_pool.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <functional>
 #include <memory>
 #include <optional>
 
+#include "elsewhere.hpp"
 #include "failure.hpp"
 #include "http.hpp"
 #include "store/store.hpp"
@@ -24,27 +23,19 @@ class StoreThread {
   template <class T>
   asio::awaitable<T> get(std::function<kaiju::Result<T>(kaiju::server::Store&)> call) {
     std::optional<kaiju::Result<T>> result;
-    const auto ask = [&] { result.emplace(call(*store_)); };
-    co_await away(ask);
+    const std::function<void()> ask = [&] { result.emplace(call(*store_)); };
+    co_await elsewhere(thread_, ask);
     if (!result->ok()) throw of_store(result->status());
     co_return std::move(*result).value();
   }
   asio::awaitable<void> run(std::function<kaiju::Status(kaiju::server::Store&)> call) {
     kaiju::Status status;
-    const auto ask = [&] { status = call(*store_); };
-    co_await away(ask);
+    const std::function<void()> ask = [&] { status = call(*store_); };
+    co_await elsewhere(thread_, ask);
     if (!status.ok()) throw of_store(status);
   }
 
  private:
-  // Runs `ask` on the thread; the caller's coroutine waits for it.
-  asio::awaitable<void> away(std::function<void()> ask) {
-    const auto there = [ask = std::move(ask)]() -> asio::awaitable<void> {
-      ask();
-      co_return;
-    };
-    co_await asio::co_spawn(thread_, there, asio::use_awaitable);
-  }
   // Somebody else's change of a chat is a conflict, not a crowd.
   static Failure of_store(const kaiju::Status& status) {
     Failure failure = of_status(status);

@@ -9,15 +9,7 @@ if [ -f "$source/CMakeLists.txt" ]; then
 else
   build=${1:-kaiju-structured}
 fi
-version=0.2.9
-mkdir -p "$build"
-build=$(cd "$build" && pwd)
-if [ ! -f "$build/xgrammar/CMakeLists.txt" ]; then
-  # pip asks the package for its metadata, which needs the tools in pip's own environment, and no compiler.
-  python3 -m pip download --quiet --no-deps --no-binary xgrammar --dest "$build" "xgrammar==$version"
-  mkdir -p "$build/xgrammar"
-  tar -xzf "$build/xgrammar-$version.tar.gz" -C "$build/xgrammar" --strip-components=1
-fi
-cmake -S "$source/examples/structured" -B "$build/program" -DCMAKE_BUILD_TYPE=Release -DXGRAMMAR_SOURCE="$build/xgrammar"
+xgrammar=$(sh "$source/examples/structured/fetch.sh" "$build")
+cmake -S "$source/examples/structured" -B "$build/program" -DCMAKE_BUILD_TYPE=Release -DXGRAMMAR_SOURCE="$xgrammar"
 cmake --build "$build/program" --target kaiju-structured --parallel "${JOBS:-2}"
 echo "built $build/program/kaiju-structured"

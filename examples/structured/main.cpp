@@ -16,6 +16,7 @@
 #include "../tools/program.hpp"
 #include "../tools/text_input.hpp"
 #include "kaiju/kaiju.hpp"
+#include "vocabulary.hpp"
 
 namespace {
 
@@ -59,15 +60,6 @@ std::optional<int> parse_args(int argc, char** argv, Args& args) {
   return kaiju::tools::parse(app, argc, argv);
 }
 
-// The vocabulary as xgrammar reads it: the bytes of each token. Control symbols and tokens that pad the vocabulary are
-// empty, which xgrammar takes for special: no text of a grammar becomes one.
-xgrammar::TokenizerInfo describe(const kaiju::Model& model, const kaiju::Tokenizer& tokenizer) {
-  std::vector<std::string> texts;
-  for (int32_t token = 0; token < model.config().vocab_size; ++token)
-    texts.emplace_back(token < tokenizer.size() ? tokenizer.piece(token) : "");
-  return xgrammar::TokenizerInfo(texts, xgrammar::VocabType::RAW, model.config().vocab_size, model.stop_tokens());
-}
-
 Result<std::vector<int32_t>> prompt_of(const Args& args, const kaiju::Model& model, const kaiju::Tokenizer& tokenizer) {
   std::vector<int32_t> tokens;
   if (!args.prompt.empty()) return tokenizer.encode(args.prompt);
@@ -79,16 +71,14 @@ Result<std::vector<int32_t>> prompt_of(const Args& args, const kaiju::Model& mod
   return tokens;
 }
 
-// xgrammar throws where it cannot read a schema or an expression; its messages end with a new line.
+// xgrammar throws where it cannot read a schema or an expression.
 Result<xgrammar::CompiledGrammar> compile(const Args& args, const std::string& schema,
                                           const xgrammar::TokenizerInfo& vocabulary) {
   try {
     xgrammar::GrammarCompiler compiler(vocabulary, 1);
     return args.regex.empty() ? compiler.CompileJSONSchema(schema, false) : compiler.CompileRegex(args.regex);
   } catch (const std::exception& problem) {
-    std::string why = problem.what();
-    why.erase(why.find_last_not_of(" \n") + 1);
-    return kaiju::invalid_argument(why);
+    return kaiju::invalid_argument(kaiju::structured::what_of(problem));
   }
 }
 
@@ -149,7 +139,7 @@ Status reply(const Args& args, const std::string& schema) {
   auto session = kaiju::Session::create(*engine);
   if (!session.ok()) return session.status();
 
-  auto grammar = compile(args, schema, describe(**model, **tokenizer));
+  auto grammar = compile(args, schema, kaiju::structured::vocabulary_of(**model, **tokenizer));
   if (!grammar.ok()) return grammar.status();
   Guide guide(*grammar, (*model)->config().vocab_size);
   kaiju::RequestOptions options;

@@ -85,6 +85,103 @@ class OpenAI(OfServer):
         self.assertEqual([choice.index for choice in answer.choices], [0, 1])
         self.assertTrue(answer.choices[1].text.startswith("The garden"))
 
+    def structured(self, **options):
+        """The text of a reply that follows something; skips the test where the server has no grammar engine."""
+        try:
+            answer = self.create(max_tokens=200, temperature=1.0, **options)
+        except openai.BadRequestError as refused:
+            if "without a grammar engine" in refused.message:
+                self.skipTest("the server was built without xgrammar")
+            raise
+        return answer.choices[0]
+
+    SCHEMA = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "maxLength": 12},
+            "colour": {"enum": ["red", "blue"]},
+            "age": {"type": "integer", "minimum": 1, "maximum": 99},
+        },
+        "required": ["name", "colour", "age"],
+        "additionalProperties": False,
+    }
+
+    def test_a_reply_follows_a_json_schema_in_its_order(self):
+        form = {"type": "json_schema", "json_schema": {"name": "who", "schema": self.SCHEMA, "strict": True}}
+        for seed in range(8):
+            choice = self.structured(seed=seed, response_format=form)
+            said = json.loads(choice.message.content)
+            self.assertEqual((list(said), choice.finish_reason), (["name", "colour", "age"], "stop"))
+            self.assertIn(said["colour"], ("red", "blue"))
+            self.assertTrue(1 <= said["age"] <= 99 and len(said["name"]) <= 12, said)
+        with self.create(seed=7, max_tokens=200, temperature=1.0, response_format=form, stream=True) as chunks:
+            text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+        self.assertEqual(text, choice.message.content)
+
+    def test_choices_of_a_structured_request_each_follow_it(self):
+        form = {"type": "json_schema", "json_schema": {"name": "who", "schema": self.SCHEMA}}
+        self.structured(response_format=form)
+        answer = self.create(n=5, temperature=1.5, max_tokens=200, response_format=form)
+        said = [choice.message.content for choice in answer.choices]
+        for text in said:
+            self.assertEqual(list(json.loads(text)), ["name", "colour", "age"])
+        self.assertGreater(len(set(said)), 1)
+
+    def test_a_reply_is_some_json_object(self):
+        for seed in range(4):
+            choice = self.structured(seed=seed, response_format={"type": "json_object"}, stop=None)
+            if choice.finish_reason == "stop":
+                self.assertIsInstance(json.loads(choice.message.content), dict)
+
+    def test_a_reply_follows_an_expression_a_choice_or_a_grammar(self):
+        def outputs(**what):
+            return self.structured(extra_body={"structured_outputs": what}).message.content
+
+        self.assertRegex(outputs(regex="[0-9]{4}-[0-9]{2}"), r"^[0-9]{4}-[0-9]{2}$")
+        self.assertIn(outputs(choice=["yes", 'a "no"', "né"]), ["yes", 'a "no"', "né"])
+        self.assertIn(outputs(grammar='root ::= "well" | "tired"'), ["well", "tired"])
+        self.assertEqual(outputs(json=json.dumps({"const": 5})), "5")
+        answer = self.client.completions.create(
+            model=self.model, prompt="Once", max_tokens=9, extra_body={"structured_outputs": {"choice": [" upon", " more"]}}
+        )
+        self.assertIn(answer.choices[0].text, (" upon", " more"))
+
+    def test_a_wrong_schema_is_refused_with_its_reason(self):
+        self.structured(response_format={"type": "json_object"})
+        wrong = [
+            ({"response_format": {"type": "json_schema"}}, "needs the schema as"),
+            ({"response_format": {"type": "yaml"}}, 'has the type "yaml"'),
+            ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "number of feet"}}}}, "number of feet"),
+            ({"structured_outputs": {"regex": "(a"}}, None),
+            ({"structured_outputs": {"grammar": "root = a b"}}, None),
+            ({"structured_outputs": {"choice": []}}, "list of texts"),
+            ({"structured_outputs": {}}, "needs json"),
+            ({"guided_json": {}}, "use structured_outputs"),
+            ({"response_format": {"type": "json_object"}, "ignore_eos": True}, "does not go with ignore_eos"),
+            ({"response_format": {"type": "json_object"}, "min_tokens": 5}, "does not go with"),
+        ]
+        for body, words in wrong:
+            with self.assertRaises(openai.BadRequestError) as refused:
+                self.create(extra_body=body)
+            self.assertIn(refused.exception.param, body)
+            if words:
+                self.assertIn(words, refused.exception.message)
+        self.test_a_chat_answers_in_character()
+
+    def test_a_client_that_leaves_while_its_grammar_is_made_leaves_nothing(self):
+        self.structured(response_format={"type": "json_object"})
+        slow = {"type": "object", "properties": {f"p{i}": {"type": "string", "pattern": f"^[a-z]{{{i},40}}x$"} for i in range(60)}}
+        body = json.dumps({"messages": ASK, "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": slow}}}).encode()
+        with socket.create_connection(("127.0.0.1", self.server.port)) as client:
+            client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+            time.sleep(0.05)
+        self.test_a_chat_answers_in_character()
+        for _ in range(400):
+            if self.server.metric("vllm:num_requests_running") == 0:
+                return
+            time.sleep(0.05)
+        self.fail("its request goes on")
+
     def test_a_closed_stream_cancels_its_request(self):
         before = self.server.metric("kaiju_disconnects_total")
         stream = self.create(stream=True, max_tokens=3000, temperature=1.0, extra_body={"ignore_eos": True})

@@ -122,6 +122,15 @@ class Chats(OfServer):
         thread.join()
         self.assertEqual(answers[0]["reason"], "cancelled")
 
+    def test_a_characters_reply_follows_a_schema(self):
+        chat = self.chat_with(self.pip())
+        schema = {"type": "object", "properties": {"mood": {"enum": ["well", "tired"]}}, "required": ["mood"]}
+        form = {"type": "json_schema", "json_schema": {"name": "mood", "schema": schema}}
+        status, _, text = self.server.ask("POST", f"/chats/{chat}/say", {"text": "How are you?", "response_format": form})
+        if status == 400 and "without a grammar engine" in text:
+            self.skipTest("the server was built without xgrammar")
+        self.assertIn(json.loads(json.loads(text)["reply"])["mood"], ("well", "tired"))
+
     def test_mistakes_name_what_is_wrong(self):
         chat = self.chat_with(self.pip())
         for method, path, body, status, says in (
