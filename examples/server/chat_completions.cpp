@@ -41,9 +41,9 @@ class ChatCompletion {
     service_.tenants.admit(tenant_);
     const AtOnce counted(tenant_);
     read();
-    run_.push_back(start(service_, wanted_, prompt_.tokens));
+    run_.push_back(start(service_, tenant_, wanted_, prompt_.tokens));
     exchange_.on_gone = [this] {
-      ++service_.metrics.disconnects;
+      count_disconnect(service_, tenant_);
       service_.driver.cancel(run_[0].request);
     };
     logprobs_.resize(run_[0].choices.size(), Json::array());

@@ -103,11 +103,11 @@ class Completion {
       for (const TextPrompt& prompt : prompts_) {
         Wanted wanted = wanted_;
         complete(service_, tenant_, fields_, prompt.tokens.size(), wanted);
-        runs_.push_back(start(service_, wanted, prompt.tokens));
+        runs_.push_back(start(service_, tenant_, wanted, prompt.tokens));
         logprobs_.emplace_back(runs_.back().choices.size());
       }
       exchange_.on_gone = [this] {
-        ++service_.metrics.disconnects;
+        count_disconnect(service_, tenant_);
         cancel();
       };
       if (wanted_.stream)

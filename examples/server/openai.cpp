@@ -42,13 +42,11 @@ void complete(Service& service, const Tenant& tenant, const Fields& fields, size
         "max_tokens", "context_length_exceeded"};
   if (wanted.min_tokens > options.max_tokens) throw bad_request("min_tokens must be at most max_tokens", "min_tokens");
   options.scope.salt = service.tenants.salt(tenant, fields.text("cache_salt"));
-  options.priority = tenant.priority;
   options.deadline = service.driver.engine().now() + std::chrono::seconds(service.request_seconds);
 }
 
-Run start(Service& service, const Wanted& wanted, std::span<const int32_t> prompt) {
+Run start(Service& service, const Tenant& tenant, const Wanted& wanted, std::span<const int32_t> prompt) {
   Run run;
-  run.reply = std::make_shared<Reply>(service.io);
   run.choices.resize(static_cast<size_t>(wanted.best_of));
   std::unique_ptr<Guide> guide;
   kaiju::RequestOptions options = wanted.options;
@@ -57,6 +55,10 @@ Run start(Service& service, const Wanted& wanted, std::span<const int32_t> promp
     guide = at_least(wanted.min_tokens, stops, service.model->config().vocab_size, options.sequence_count);
     options.guided = true;
   }
+  const int64_t most = static_cast<int64_t>(prompt.size()) + int64_t{options.max_tokens} * options.sequence_count;
+  auto share = service.tenants.shares().ask(*tenant.account, most);
+  options.priority = share->priority();
+  run.reply = std::make_shared<Reply>(service.io, std::move(share));
   auto request = service.driver.submit(prompt, options, run.reply, std::move(guide));
   if (!request.ok()) throw of_status(request.status());
   run.request = *request;
@@ -121,6 +123,11 @@ nlohmann::ordered_json usage_of(const std::vector<Run>& runs) {
           {"completion_tokens", sums.generated},
           {"total_tokens", sums.prompt + sums.generated},
           {"prompt_tokens_details", {{"cached_tokens", sums.cached}}}};
+}
+
+void count_disconnect(Service& service, const Tenant& tenant) {
+  ++service.metrics.disconnects;
+  ++tenant.account->disconnects;
 }
 
 void count_finished(Service& service, Exchange& exchange, const std::vector<Run>& runs) {

@@ -18,6 +18,20 @@ boost::asio::awaitable<std::deque<Event>> Reply::take() {
   co_return std::exchange(events_, {});
 }
 
+void Reply::settle(const Event& event) {
+  if (!share_) return;
+  if (event.kind == EventKind::kToken) {
+    ++generated_;
+    share_->begin();
+  } else if (event.kind == EventKind::kDone) {
+    const bool admitted = event.timing.wait_ns > 0;  // else nothing of it was computed
+    if (admitted) share_->end(event.counts.prompt_tokens, event.counts.cached_tokens, generated_);
+    share_.reset();
+  } else if (event.kind == EventKind::kFailed) {
+    share_.reset();
+  }
+}
+
 void Choice::add(const Event& event) {
   text += event.text;
   if (event.kind == EventKind::kToken) {

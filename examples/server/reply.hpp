@@ -8,15 +8,18 @@
 #include <vector>
 
 #include "driver.hpp"
+#include "shares.hpp"
 
 namespace server {
 
-// Collects events until a coroutine takes them.
+// Collects events until a coroutine takes them, and settles the request's share as they come.
 class Reply : public Sink {
  public:
-  explicit Reply(boost::asio::io_context& io) : signal_(io, boost::asio::steady_timer::time_point::max()) {}
+  Reply(boost::asio::io_context& io, std::unique_ptr<Shares::Share> share)
+      : signal_(io, boost::asio::steady_timer::time_point::max()), share_(std::move(share)) {}
 
   void on_event(const kaiju::Event& event) override {
+    settle(event);
     events_.push_back(event);
     signal_.cancel();
   }
@@ -24,8 +27,12 @@ class Reply : public Sink {
   boost::asio::awaitable<std::deque<kaiju::Event>> take();
 
  private:
+  void settle(const kaiju::Event& event);
+
   std::deque<kaiju::Event> events_;
   boost::asio::steady_timer signal_;
+  std::unique_ptr<Shares::Share> share_;  // until the request has ended
+  int64_t generated_ = 0;                 // by all its sequences
 };
 
 // One choice of an answer, as far as it has come.
