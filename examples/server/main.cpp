@@ -178,7 +178,8 @@ int serve(const Options& options) {
       exchange.answer_headers["traceparent"] = trace;
   };
   server.after = [&](const Exchange& exchange, double seconds) {
-    ++metrics.answers[{exchange.route.empty() ? "other" : exchange.route, exchange.status}];
+    if (exchange.status > 0)  // else the client left before
+      ++metrics.answers[{exchange.route.empty() ? "other" : exchange.route, exchange.status}];
     std::string tenant = "-";
     try {
       tenant = tenants.of(exchange).name;

@@ -65,6 +65,28 @@ Run start(Service& service, const Tenant& tenant, const Wanted& wanted, std::spa
   return run;
 }
 
+namespace {
+
+double seconds(int64_t ns) { return 1e-9 * static_cast<double>(ns); }
+
+void measure_token(Metrics& metrics, Choice& choice, const kaiju::RequestTiming& timing) {
+  if (choice.tokens.empty())
+    metrics.first_token.add(seconds(timing.wait_ns + timing.prefill_ns));
+  else
+    metrics.between_tokens.add(seconds(timing.decode_ns - choice.decode_ns));
+  choice.decode_ns = timing.decode_ns;
+}
+
+// Of a request that ended.
+void measure(Metrics& metrics, const Event& event) {
+  const kaiju::RequestTiming& timing = event.timing;
+  metrics.waited.add(seconds(timing.wait_ns));
+  metrics.whole.add(seconds(timing.wait_ns + timing.prefill_ns + timing.decode_ns));
+  if (event.counts.generated > 1) metrics.a_token.add(seconds(timing.decode_ns) / (event.counts.generated - 1));
+}
+
+}  // namespace
+
 asio::awaitable<void> next(Service& service, Run& run,
                            const std::function<void(size_t choice, const Event& event)>& use) {
   for (const Event& event : co_await run.reply->take()) {
@@ -74,17 +96,13 @@ asio::awaitable<void> next(Service& service, Run& run,
     }
     const auto choice = static_cast<size_t>(event.sequence);
     if (choice >= run.choices.size()) continue;
-    if (event.kind == EventKind::kToken && run.choices[choice].tokens.empty())
-      service.metrics.first_token.add(1e-9 * static_cast<double>(event.timing.wait_ns + event.timing.prefill_ns));
+    if (event.kind == EventKind::kToken) measure_token(service.metrics, run.choices[choice], event.timing);
     run.choices[choice].add(event);
     use(choice, event);
     if (event.kind != EventKind::kDone) continue;
     run.done = true;
     run.counts = event.counts;
-    const kaiju::RequestTiming& timing = event.timing;
-    service.metrics.whole.add(1e-9 * static_cast<double>(timing.wait_ns + timing.prefill_ns + timing.decode_ns));
-    if (event.counts.generated > 1)
-      service.metrics.between_tokens.add(1e-9 * static_cast<double>(timing.decode_ns) / (event.counts.generated - 1));
+    measure(service.metrics, event);
   }
 }
 
@@ -132,9 +150,6 @@ void count_disconnect(Service& service, const Tenant& tenant) {
 
 void count_finished(Service& service, Exchange& exchange, const std::vector<Run>& runs) {
   const Sums sums = sums_of(runs);
-  service.metrics.prompt_tokens += static_cast<uint64_t>(sums.prompt);
-  service.metrics.cached_tokens += static_cast<uint64_t>(sums.cached);
-  service.metrics.generated_tokens += static_cast<uint64_t>(sums.generated);
   for (const Run& run : runs)
     for (const Choice& choice : run.choices)
       if (const char* reason = finish_reason(choice.reason)) ++service.metrics.finished[reason];

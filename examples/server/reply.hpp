@@ -32,7 +32,7 @@ class Reply : public Sink {
   std::deque<kaiju::Event> events_;
   boost::asio::steady_timer signal_;
   std::unique_ptr<Shares::Share> share_;  // until the request has ended
-  int64_t generated_ = 0;                 // by all its sequences
+  bool begun_ = false;                    // a token has come
 };
 
 // One choice of an answer, as far as it has come.
@@ -42,6 +42,7 @@ struct Choice {
   double logprob = 0;                                   // sum over the tokens
   kaiju::DoneReason reason = kaiju::DoneReason::kNone;  // kNone: it goes on
   int32_t stop = -1;                                    // Event::stop
+  int64_t decode_ns = 0;                                // from the first token to the newest
 
   // Takes in an event of its sequence.
   void add(const kaiju::Event& event);

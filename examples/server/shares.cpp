@@ -59,11 +59,15 @@ void Shares::Share::begin() {
   class_.time = std::max(class_.time, start_);
 }
 
-void Shares::Share::end(int64_t prompt_tokens, int64_t cached_tokens, int64_t generated_tokens) {
-  account_.prompt_tokens += static_cast<uint64_t>(prompt_tokens);
+void Shares::Share::take_prompt(int64_t tokens, int64_t cached_tokens) {
+  account_.prompt_tokens += static_cast<uint64_t>(tokens);
   account_.cached_tokens += static_cast<uint64_t>(cached_tokens);
-  account_.generated_tokens += static_cast<uint64_t>(generated_tokens);
-  taken_ = static_cast<double>(prompt_tokens - cached_tokens + generated_tokens) / tokens_a_time_;
+  taken_ += static_cast<double>(tokens - cached_tokens) / tokens_a_time_;
+}
+
+void Shares::Share::take_generated(int64_t tokens) {
+  account_.generated_tokens += static_cast<uint64_t>(tokens);
+  taken_ += static_cast<double>(tokens) / tokens_a_time_;
 }
 
 Shares::Share::~Share() {

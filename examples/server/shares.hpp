@@ -14,7 +14,7 @@
 
 namespace server {
 
-// What an account has asked for and got, since the server began. Tokens count when their request ends.
+// What an account has asked for and got, since the server began.
 struct Account {
   double weight = 1;
   int32_t strict = 0;  // requests of accounts with a higher one go first
@@ -43,8 +43,9 @@ class Shares {
     int32_t priority() const { return priority_; }
     // It came to its turn: it has a first token.
     void begin();
-    // It ended. What it did not take of the tokens that it asked for is given back.
-    void end(int64_t prompt_tokens, int64_t cached_tokens, int64_t generated_tokens);
+    // What it takes of the tokens that it asked for. The rest is given back when it ends.
+    void take_prompt(int64_t tokens, int64_t cached_tokens);
+    void take_generated(int64_t tokens);
 
    private:
     friend class Shares;

@@ -66,6 +66,11 @@ Tenant& Tenants::of(const Exchange& exchange) {
   return found->second;
 }
 
+bool Tenants::may_see_others(const Exchange& exchange) {
+  if (by_key_.empty()) return true;
+  return !exchange.header("authorization").empty() && of(exchange).trusted;
+}
+
 void Tenants::admit(Tenant& tenant) {
   if (tenant.most_at_once > 0 && tenant.at_once >= tenant.most_at_once)
     throw Failure{429,

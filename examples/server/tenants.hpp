@@ -39,6 +39,9 @@ class Tenants {
 
   // The tenant of a request. Throws Failure 401 without a known key.
   Tenant& of(const Exchange& exchange);
+  // Whether others' names and numbers are shown to a request. Without keys there are no others. Throws Failure 401 for
+  // a key that is not known.
+  bool may_see_others(const Exchange& exchange);
   // Counts a request; throws Failure 429 where the tenant has made too many.
   void admit(Tenant& tenant);
   // Whose KV a request shares. `asked`: the body's cache_salt, which counts for a trusted tenant alone.

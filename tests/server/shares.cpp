@@ -38,7 +38,7 @@ class Queue {
     Waiting served = std::move(*next);
     waiting_.erase(next);
     served.share->begin();
-    served.share->end(0, 0, taken);
+    served.share->take_generated(taken);
     return {served.account, served.number};
   }
 
