@@ -354,8 +354,8 @@ class ChatRoutes::Impl {
     const AtOnce counted(tenant);
     Reply made = prepare(tenant, asked, fields, turn, earlier, std::move(guide));
     Busy busy(*this, asked.id, made.run.request);
-    exchange.on_gone = [this, &made] {
-      ++service_.metrics.disconnects;
+    exchange.on_gone = [this, &made, &tenant] {
+      count_disconnect(service_, tenant);
       made.gone = true;
       service_.driver.cancel(made.run.request);
     };
@@ -397,7 +397,7 @@ class ChatRoutes::Impl {
     options.sampling.variant = static_cast<uint32_t>(earlier);
     options.scope.character = asked.cast.region;
     options.scope.shared_tokens = static_cast<int32_t>(asked.cast.head.size());
-    made.run = start(service_, made.wanted, prompt, std::move(guide));
+    made.run = start(service_, tenant, made.wanted, prompt, std::move(guide));
     return made;
   }
   // A reply that goes on behind "NAME:" begins with a space, which is no part of what is shown.

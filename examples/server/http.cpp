@@ -1,6 +1,7 @@
 #include "http.hpp"
 
 #include <fmt/format.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
@@ -15,6 +16,7 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/write.hpp>
+#include <boost/beast/ssl/ssl_stream.hpp>
 #include <random>
 #include <set>
 
@@ -29,6 +31,7 @@ using boost::system::error_code;
 namespace {
 
 constexpr int kMostDepth = 64;  // of JSON
+constexpr int kGoodbyeSeconds = 2;
 
 std::vector<std::string> split(std::string_view path) {
   std::vector<std::string> parts;
@@ -59,10 +62,17 @@ Failure failure_of(const error_code& error, const Limits& limits) {
   return bad_request("this is no HTTP/1.1 request: " + error.message());
 }
 
-class Connection : public std::enable_shared_from_this<Connection> {
+using Plain = beast::tcp_stream;
+using Encrypted = beast::ssl_stream<beast::tcp_stream>;
+
+// `Stream`: Plain or Encrypted.
+template <class Stream>
+class Connection : public std::enable_shared_from_this<Connection<Stream>> {
  public:
-  Connection(tcp::socket socket, Server& server, size_t& count)
-      : stream_(std::move(socket)), server_(server), count_(count) {
+  // `tls`: of an encrypted one.
+  template <class... Tls>
+  Connection(Server& server, size_t& count, tcp::socket socket, Tls&... tls)
+      : stream_(std::move(socket), tls...), look_again_(stream_.get_executor()), server_(server), count_(count) {
     ++count_;
   }
   ~Connection() { --count_; }
@@ -72,19 +82,27 @@ class Connection : public std::enable_shared_from_this<Connection> {
  private:
   class Ours;
   enum class Read { kRequest, kEnd };
+  static constexpr bool kEncrypted = std::is_same_v<Stream, Encrypted>;
 
+  beast::tcp_stream& tcp() { return beast::get_lowest_layer(stream_); }
+  void expires_after(int seconds) { tcp().expires_after(std::chrono::seconds(seconds)); }
+  asio::awaitable<void> serve();
   asio::awaitable<Read> read(Exchange& exchange);
   asio::awaitable<void> refuse(Exchange& exchange, const Failure& failure);
+  asio::awaitable<void> say_goodbye();
   asio::awaitable<void> linger();
   void watch(const std::shared_ptr<Ours>& exchange);
+  void look(const std::shared_ptr<Ours>& exchange);
 
-  beast::tcp_stream stream_;
+  Stream stream_;
   beast::flat_buffer buffer_;
+  asio::steady_timer look_again_;
   Server& server_;
   size_t& count_;
 };
 
-class Connection::Ours : public Exchange {
+template <class Stream>
+class Connection<Stream>::Ours : public Exchange {
  public:
   explicit Ours(Connection& connection) : connection_(connection) {}
 
@@ -100,7 +118,7 @@ class Connection::Ours : public Exchange {
     status = code;
     done = true;
     if (response.need_eof()) closing = true;
-    connection_.stream_.expires_after(std::chrono::seconds(connection_.server_.limits().write_seconds));
+    connection_.expires_after(connection_.server_.limits().write_seconds);
     co_await http::async_write(connection_.stream_, response, asio::use_awaitable);
   }
 
@@ -117,7 +135,7 @@ class Connection::Ours : public Exchange {
     status = 200;
     streaming = true;
     http::response_serializer<http::empty_body> serializer{head};
-    connection_.stream_.expires_after(std::chrono::seconds(connection_.server_.limits().write_seconds));
+    connection_.expires_after(connection_.server_.limits().write_seconds);
     co_await http::async_write_header(connection_.stream_, serializer, asio::use_awaitable);
   }
 
@@ -129,6 +147,7 @@ class Connection::Ours : public Exchange {
   }
 
   bool done = false;  // answered whole
+  bool over = false;  // its handler has ended
 
  private:
   template <class Response>
@@ -140,7 +159,7 @@ class Connection::Ours : public Exchange {
 
   asio::awaitable<void> write(std::string text, std::string_view after = {}) {
     if (chunked_) text = fmt::format("{:x}\r\n{}\r\n{}", text.size(), text, after);
-    connection_.stream_.expires_after(std::chrono::seconds(connection_.server_.limits().write_seconds));
+    connection_.expires_after(connection_.server_.limits().write_seconds);
     co_await asio::async_write(connection_.stream_, asio::buffer(text), asio::use_awaitable);
   }
 
@@ -148,20 +167,21 @@ class Connection::Ours : public Exchange {
   bool chunked_ = false;
 };
 
-asio::awaitable<Connection::Read> Connection::read(Exchange& exchange) {
+template <class Stream>
+asio::awaitable<typename Connection<Stream>::Read> Connection<Stream>::read(Exchange& exchange) {
   const Limits& limits = server_.limits();
   http::request_parser<http::string_body> parser;
   parser.header_limit(static_cast<uint32_t>(limits.header_bytes));
   parser.body_limit(limits.body_bytes);
   error_code error;
   if (buffer_.size() == 0) {
-    stream_.expires_after(std::chrono::seconds(limits.idle_seconds));
+    expires_after(limits.idle_seconds);
     const size_t bytes =
         co_await stream_.async_read_some(buffer_.prepare(4096), asio::redirect_error(asio::use_awaitable, error));
     if (error) co_return Read::kEnd;
     buffer_.commit(bytes);
   }
-  stream_.expires_after(std::chrono::seconds(limits.header_seconds));
+  expires_after(limits.header_seconds);
   co_await http::async_read_header(stream_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
   if (error == http::error::end_of_stream || error == beast::error::timeout) co_return Read::kEnd;
   if (!error && parser.content_length() && *parser.content_length() > limits.body_bytes)
@@ -171,7 +191,7 @@ asio::awaitable<Connection::Read> Connection::read(Exchange& exchange) {
       http::response<http::empty_body> go_on{http::status::continue_, parser.get().version()};
       co_await http::async_write(stream_, go_on, asio::use_awaitable);
     }
-    stream_.expires_after(std::chrono::seconds(limits.body_seconds));
+    expires_after(limits.body_seconds);
     co_await http::async_read(stream_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
   }
   exchange.request = parser.release();
@@ -188,56 +208,97 @@ asio::awaitable<Connection::Read> Connection::read(Exchange& exchange) {
   co_return Read::kRequest;
 }
 
-asio::awaitable<void> Connection::refuse(Exchange& exchange, const Failure& failure) {
+template <class Stream>
+asio::awaitable<void> Connection<Stream>::refuse(Exchange& exchange, const Failure& failure) {
   if (failure.retry_seconds > 0) exchange.answer_headers["Retry-After"] = std::to_string(failure.retry_seconds);
   co_await exchange.answer(json_of(failure), failure.status);
 }
 
-// Reads what the client still sends, for a while: closing at once would take the answer away from it.
-asio::awaitable<void> Connection::linger() {
-  constexpr size_t kMostBytes = 16 << 20;
+// Tells the client that nothing more comes: over TLS its library would report an attack otherwise.
+template <class Stream>
+asio::awaitable<void> Connection<Stream>::say_goodbye() {
   error_code error;
-  stream_.socket().shutdown(tcp::socket::shutdown_send, error);
-  stream_.expires_after(std::chrono::seconds(2));
+  if constexpr (kEncrypted) {
+    expires_after(kGoodbyeSeconds);
+    co_await stream_.async_shutdown(asio::redirect_error(asio::use_awaitable, error));
+  }
+  tcp().socket().shutdown(tcp::socket::shutdown_send, error);
+}
+
+// Reads what the client still sends, for a while: closing at once would take the answer away from it.
+template <class Stream>
+asio::awaitable<void> Connection<Stream>::linger() {
+  constexpr size_t kMostBytes = 16 << 20;
+  co_await say_goodbye();
+  error_code error;
+  expires_after(kGoodbyeSeconds);
   for (size_t read = 0; !error && read < kMostBytes;) {
     buffer_.clear();
-    read += co_await stream_.async_read_some(buffer_.prepare(16384), asio::redirect_error(asio::use_awaitable, error));
+    read += co_await tcp().async_read_some(buffer_.prepare(16384), asio::redirect_error(asio::use_awaitable, error));
   }
 }
 
-// Notices that the client has gone while an answer is computed. Bytes that come meanwhile are the next request: then
-// only a write can notice it.
-void Connection::watch(const std::shared_ptr<Ours>& exchange) {
-  stream_.socket().async_wait(tcp::socket::wait_read, [self = shared_from_this(), exchange](error_code error) {
-    if (error || exchange->done) return;
-    char byte;
-    self->stream_.socket().non_blocking(true, error);
-    const size_t got = self->stream_.socket().receive(asio::buffer(&byte, 1), tcp::socket::message_peek, error);
-    if (got > 0 || error == asio::error::would_block) return;
-    if (auto gone = std::exchange(exchange->on_gone, nullptr)) gone();
+// Notices that the client has gone while an answer is computed.
+template <class Stream>
+void Connection<Stream>::watch(const std::shared_ptr<Ours>& exchange) {
+  tcp().socket().async_wait(tcp::socket::wait_read, [self = this->shared_from_this(), exchange](error_code error) {
+    if (!error) self->look(exchange);
   });
 }
 
-asio::awaitable<void> Connection::run() {
+// What waits to be read may be the next request, or the end of TLS before the connection's own: a while later it is
+// looked at again.
+template <class Stream>
+void Connection<Stream>::look(const std::shared_ptr<Ours>& exchange) {
+  if (exchange->done || exchange->over || !tcp().socket().is_open()) return;
+  pollfd state{tcp().socket().native_handle(), POLLRDHUP, 0};
+  const bool gone = poll(&state, 1, 0) > 0;
+  if (gone && exchange->on_gone) return std::exchange(exchange->on_gone, nullptr)();
+  look_again_.expires_after(std::chrono::milliseconds(100));
+  look_again_.async_wait([self = this->shared_from_this(), exchange](error_code error) {
+    if (!error) self->look(exchange);
+  });
+}
+
+template <class Stream>
+asio::awaitable<void> Connection<Stream>::serve() {
   error_code ignored;
-  stream_.socket().set_option(tcp::no_delay(true), ignored);
-  const tcp::endpoint peer = stream_.socket().remote_endpoint(ignored);
+  const tcp::endpoint peer = tcp().socket().remote_endpoint(ignored);
+  for (bool again = true; again;) {
+    const auto exchange = std::make_shared<Ours>(*this);
+    exchange->peer = peer.address().to_string();
+    if (co_await read(*exchange) == Read::kEnd) break;
+    exchange->closing = server_.draining();
+    watch(exchange);
+    co_await server_.handle(*exchange);
+    exchange->on_gone = nullptr;
+    exchange->over = true;
+    tcp().socket().cancel(ignored);  // the watch
+    look_again_.cancel();
+    again = exchange->done && !exchange->closing && exchange->request.keep_alive();
+  }
+  co_await say_goodbye();
+}
+
+template <class Stream>
+asio::awaitable<void> Connection<Stream>::run() {
+  error_code ignored;
+  tcp().socket().set_option(tcp::no_delay(true), ignored);
   try {
-    for (bool again = true; again;) {
-      const auto exchange = std::make_shared<Ours>(*this);
-      exchange->peer = peer.address().to_string();
-      if (co_await read(*exchange) == Read::kEnd) break;
-      exchange->closing = server_.draining();
-      watch(exchange);
-      co_await server_.handle(*exchange);
-      exchange->on_gone = nullptr;
-      stream_.socket().cancel(ignored);  // the watch
-      again = exchange->done && !exchange->closing && exchange->request.keep_alive();
+    if constexpr (kEncrypted) {
+      expires_after(server_.limits().handshake_seconds);
+      co_await stream_.async_handshake(asio::ssl::stream_base::server, asio::use_awaitable);
     }
+    co_await serve();
   } catch (const boost::system::system_error&) {  // the client went away, or did not read
   }
-  stream_.socket().shutdown(tcp::socket::shutdown_both, ignored);
-  stream_.close();
+  tcp().socket().shutdown(tcp::socket::shutdown_both, ignored);
+  tcp().close();
+}
+
+template <class Stream>
+void start(asio::io_context& io, std::shared_ptr<Connection<Stream>> connection) {
+  asio::co_spawn(io, [connection] { return connection->run(); }, asio::detached);
 }
 
 }  // namespace
@@ -352,8 +413,10 @@ asio::awaitable<void> Server::accept() {
       co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
       continue;
     }
-    const auto connection = std::make_shared<Connection>(std::move(socket), *this, connections_);
-    asio::co_spawn(io_, [connection] { return connection->run(); }, asio::detached);
+    if (tls_)
+      start(io_, std::make_shared<Connection<Encrypted>>(*this, connections_, std::move(socket), *tls_));
+    else
+      start(io_, std::make_shared<Connection<Plain>>(*this, connections_, std::move(socket)));
   }
 }
 

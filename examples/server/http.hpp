@@ -20,6 +20,10 @@
 #include <string_view>
 #include <vector>
 
+namespace boost::asio::ssl {
+class context;
+}
+
 namespace server {
 
 namespace asio = boost::asio;
@@ -29,10 +33,11 @@ struct Limits {
   size_t header_bytes = 16 << 10;
   size_t body_bytes = 8 << 20;
   size_t connections = 20000;
-  int header_seconds = 30;  // for the head of a request
-  int body_seconds = 60;    // for its body
-  int write_seconds = 60;   // for one write to a reader that does not read
-  int idle_seconds = 75;    // between two requests of a connection
+  int handshake_seconds = 10;  // of TLS
+  int header_seconds = 30;     // for the head of a request
+  int body_seconds = 60;       // for its body
+  int write_seconds = 60;      // for one write to a reader that does not read
+  int idle_seconds = 75;       // between two requests of a connection
 };
 
 // One request, and how it is answered. Lives on the I/O thread.
@@ -73,7 +78,9 @@ using Handler = std::function<asio::awaitable<void>(Exchange&)>;
 
 class Server {
  public:
-  Server(asio::io_context& io, Limits limits) : io_(io), limits_(limits) {}
+  // `tls`: what connections are encrypted with (tls.hpp); null: they are not.
+  Server(asio::io_context& io, Limits limits, std::shared_ptr<asio::ssl::context> tls = nullptr)
+      : io_(io), limits_(limits), tls_(std::move(tls)) {}
 
   // `pattern` may have parts "{}", which match any one part of a path.
   void route(const std::string& method, const std::string& pattern, Handler handler);
@@ -85,6 +92,7 @@ class Server {
   asio::ip::tcp::endpoint listen(const std::string& address, uint16_t port);
   // Accepts nothing more, and ends each connection after the answer it is at.
   void drain();
+  bool encrypted() const { return tls_ != nullptr; }
   size_t connections() const { return connections_; }
   bool draining() const { return draining_; }
   const Limits& limits() const { return limits_; }
@@ -103,6 +111,7 @@ class Server {
 
   asio::io_context& io_;
   Limits limits_;
+  std::shared_ptr<asio::ssl::context> tls_;
   std::vector<Route> routes_;
   std::optional<asio::ip::tcp::acceptor> acceptor_;
   size_t connections_ = 0;

@@ -19,6 +19,7 @@
 #include "openai.hpp"
 #include "options.hpp"
 #include "routes.hpp"
+#include "tls.hpp"
 
 namespace server {
 namespace {
@@ -123,6 +124,7 @@ std::vector<std::string> cards_in(const std::string& folder) {
 
 int serve(const Options& options) {
   raise_file_limit();
+  const auto tls = options.tls_certificate.empty() ? nullptr : tls_context(options.tls_certificate, options.tls_key);
   auto model = kaiju::Model::load(options.model);
   if (!model.ok()) throw std::runtime_error(model.status().message());
   kaiju::RunOptions run;
@@ -138,7 +140,7 @@ int serve(const Options& options) {
 
   asio::io_context io(1);
   Driver driver(*engine, io);
-  Server server(io, options.limits);
+  Server server(io, options.limits, tls);
   const std::string secret = random_secret();
   Tenants tenants = options.keys.empty() ? Tenants(secret) : Tenants(secret, options.keys);
   Metrics metrics;
@@ -178,7 +180,8 @@ int serve(const Options& options) {
       exchange.answer_headers["traceparent"] = trace;
   };
   server.after = [&](const Exchange& exchange, double seconds) {
-    ++metrics.answers[{exchange.route.empty() ? "other" : exchange.route, exchange.status}];
+    if (exchange.status > 0)  // else the client left before
+      ++metrics.answers[{exchange.route.empty() ? "other" : exchange.route, exchange.status}];
     std::string tenant = "-";
     try {
       tenant = tenants.of(exchange).name;
@@ -189,7 +192,8 @@ int serve(const Options& options) {
   const auto endpoint = server.listen(options.address, static_cast<uint16_t>(options.port));
   const std::string address =
       endpoint.address().is_v6() ? "[" + endpoint.address().to_string() + "]" : endpoint.address().to_string();
-  kaiju::tools::print("{} listens on http://{}:{}\n", service.model_name, address, endpoint.port());
+  kaiju::tools::print("{} listens on {}://{}:{}\n", service.model_name, server.encrypted() ? "https" : "http", address,
+                      endpoint.port());
   std::fflush(stdout);
   const Shutdown shutdown(io, server, driver, options.drain_seconds);
   io.run();

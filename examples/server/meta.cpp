@@ -58,6 +58,17 @@ Json detokenize(Service& service, Exchange& exchange) {
   return {{"prompt", *text}};
 }
 
+std::string metrics_of(const Service& service, const Exchange& exchange) {
+  const kaiju::Engine& engine = service.driver.engine();
+  return text_of(service.metrics, {.model = service.model_name,
+                                   .engine = engine.metrics(),
+                                   .info = engine.info(),
+                                   .connections = service.server.connections(),
+                                   .unfinished = service.driver.unfinished(),
+                                   .accounts = service.tenants.accounts(),
+                                   .by_key = service.tenants.may_see_others(exchange)});
+}
+
 Json healthy() { return {{"status", "ok"}}; }
 
 }  // namespace
@@ -87,11 +98,7 @@ void add_meta_routes(Server& server, Service& service) {
     co_await exchange.answer(healthy());
   });
   server.route("GET", "/metrics", [&service](Exchange& exchange) -> asio::awaitable<void> {
-    const kaiju::Engine& engine = service.driver.engine();
-    co_await exchange.answer(200,
-                             service.metrics.text(service.model_name, engine.metrics(), engine.info(),
-                                                  service.server.connections(), service.driver.unfinished()),
-                             "text/plain; version=0.0.4; charset=utf-8");
+    co_await exchange.answer(200, metrics_of(service, exchange), "text/plain; version=0.0.4; charset=utf-8");
   });
   server.route("GET", "/openapi.json", [](Exchange& exchange) -> asio::awaitable<void> {
     co_await exchange.answer(200, std::string(kOpenApi), "application/json");

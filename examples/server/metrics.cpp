@@ -25,65 +25,139 @@ std::string Histogram::text(const std::string& name, const std::string& help, co
   return out + fmt::format("{}_sum{{{}}} {}\n{}_count{{{}}} {}\n", name, labels, sum_, name, labels, count);
 }
 
-std::string Metrics::text(const std::string& model, const kaiju::Metrics& engine, const kaiju::ExecutorInfo& info,
-                          size_t connections, size_t unfinished) const {
-  std::string escaped;
-  for (const char c : model) escaped += c == '"' || c == '\\' ? std::string{'\\', c} : std::string{c};
-  const std::string labels = fmt::format("model_name=\"{}\"", escaped);
+namespace {
+
+std::string escaped(const std::string& text) {
   std::string out;
-  const auto value = [&](const char* name, const char* type, const char* help, double number) {
-    out += fmt::format("# HELP {} {}\n# TYPE {} {}\n{}{{{}}} {}\n", name, help, name, type, name, labels, number);
-  };
+  for (const char c : text)
+    if (c == '\n')
+      out += "\\n";
+    else
+      out += c == '"' || c == '\\' ? std::string{'\\', c} : std::string{c};
+  return out;
+}
+
+// Writes families of samples.
+class Page {
+ public:
+  explicit Page(const std::string& model) : labels_(fmt::format("model_name=\"{}\"", escaped(model))) {}
+
+  void begin(const char* name, const char* type, const char* help) {
+    name_ = name;
+    text_ += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
+  }
+  // A sample of the family that was begun; `labels` of its own.
+  void sample(double number, const std::string& labels = {}) {
+    text_ += fmt::format("{}{{{}{}{}}} {}\n", name_, labels_, labels.empty() ? "" : ",", labels, number);
+  }
+  void value(const char* name, const char* type, const char* help, double number) {
+    begin(name, type, help);
+    sample(number);
+  }
+  void histogram(const char* name, const char* help, const Histogram& histogram) {
+    text_ += histogram.text(name, help, labels_);
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string labels_, name_, text_;
+};
+
+double number(auto count) { return static_cast<double>(count); }
+
+void add_requests(Page& page, const Metrics& metrics, const Shown& shown) {
+  const kaiju::Metrics& engine = shown.engine;
+  page.value("vllm:num_requests_running", "gauge", "Requests that are computed.", number(engine.requests_running));
+  page.value("vllm:num_requests_waiting", "gauge", "Requests that wait.",
+             number(engine.requests_waiting + engine.requests_suspended));
+  page.begin("vllm:request_success_total", "counter", "Finished requests.");
+  for (const auto& [reason, count] : metrics.finished)
+    page.sample(number(count), fmt::format("finished_reason=\"{}\"", reason));
+  page.histogram("vllm:request_queue_time_seconds", "Seconds until a request is computed.", metrics.waited);
+  page.histogram("vllm:time_to_first_token_seconds", "Seconds to the first token.", metrics.first_token);
+  page.histogram("vllm:inter_token_latency_seconds", "Seconds between two tokens.", metrics.between_tokens);
+  page.histogram("vllm:request_time_per_output_token_seconds", "Seconds between two tokens, mean of a request.",
+                 metrics.a_token);
+  page.histogram("vllm:e2e_request_latency_seconds", "Seconds of a whole request.", metrics.whole);
+  page.value("kaiju_requests_unfinished", "gauge", "Requests whose last event did not come yet.",
+             number(shown.unfinished));
+  page.value("kaiju_requests_failed_total", "counter", "Requests that failed.", number(engine.requests_failed));
+  page.value("kaiju_disconnects_total", "counter", "Clients that left before their answer.",
+             number(metrics.disconnects));
+  page.value("kaiju_connections", "gauge", "Open connections.", number(shown.connections));
+  page.begin("kaiju_http_answers_total", "counter", "Answers by path and status.");
+  for (const auto& [key, count] : metrics.answers)
+    page.sample(number(count), fmt::format("path=\"{}\",status=\"{}\"", key.first, key.second));
+}
+
+void add_cache(Page& page, const kaiju::Metrics& engine) {
   const auto& global = engine.blocks[static_cast<int32_t>(kaiju::BlockKind::kGlobal)];
   const auto& window = engine.blocks[static_cast<int32_t>(kaiju::BlockKind::kWindow)];
   const int32_t total = global.total + window.total, idle = global.free + window.free;
   const double used = total > 0 ? 1.0 - static_cast<double>(idle) / total : 0;
-  value("vllm:num_requests_running", "gauge", "Requests that are computed.",
-        static_cast<double>(engine.requests_running));
-  value("vllm:num_requests_waiting", "gauge", "Requests that wait.",
-        static_cast<double>(engine.requests_waiting + engine.requests_suspended));
-  value("vllm:kv_cache_usage_perc", "gauge", "Share of the KV cache in use, 0 to 1.", used);
-  value("vllm:gpu_cache_usage_perc", "gauge", "The same under its older name.", used);
-  value("vllm:prefix_cache_queries_total", "counter", "Prompt tokens.",
-        static_cast<double>(engine.cache.prompt_tokens));
-  value("vllm:prefix_cache_hits_total", "counter", "Prompt tokens whose KV was cached.",
-        static_cast<double>(engine.tokens_from_cache));
-  value("vllm:prompt_tokens_total", "counter", "Prompt tokens of finished requests.",
-        static_cast<double>(prompt_tokens));
-  value("vllm:generation_tokens_total", "counter", "Generated tokens.", static_cast<double>(generated_tokens));
-  out += "# HELP vllm:request_success_total Finished requests.\n# TYPE vllm:request_success_total counter\n";
-  for (const auto& [reason, count] : finished)
-    out += fmt::format("vllm:request_success_total{{{},finished_reason=\"{}\"}} {}\n", labels, reason, count);
-  out += fmt::format(
-      "# HELP vllm:cache_config_info The KV cache.\n# TYPE vllm:cache_config_info gauge\n"
-      "vllm:cache_config_info{{block_size=\"{}\",num_gpu_blocks=\"{}\",enable_prefix_caching=\"True\"}} 1\n",
-      kaiju::kBlockTokens, global.total);
-  out += first_token.text("vllm:time_to_first_token_seconds", "Seconds to the first token.", labels);
-  out += between_tokens.text("vllm:inter_token_latency_seconds", "Seconds between two tokens.", labels);
-  out += whole.text("vllm:e2e_request_latency_seconds", "Seconds of a whole request.", labels);
-  value("kaiju_steps_total", "counter", "Steps of the engine.", static_cast<double>(engine.steps));
-  value("kaiju_step_seconds_total", "counter", "Time inside steps.", 1e-9 * static_cast<double>(engine.step_ns));
-  value("kaiju_tokens_prefilled_total", "counter", "Prompt tokens that were computed.",
-        static_cast<double>(engine.tokens_prefilled));
-  value("kaiju_tokens_decoded_total", "counter", "Tokens that were generated.",
-        static_cast<double>(engine.tokens_decoded));
-  value("kaiju_cache_miss_new_total", "counter", "Prompt tokens that were never seen.",
-        static_cast<double>(engine.cache.miss_new));
-  value("kaiju_cache_miss_evicted_total", "counter", "Prompt tokens whose KV was evicted.",
-        static_cast<double>(engine.cache.miss_evicted));
-  value("kaiju_cache_miss_window_total", "counter", "Prompt tokens without KV of a window near.",
-        static_cast<double>(engine.cache.miss_window));
-  value("kaiju_requests_failed_total", "counter", "Requests that failed.", static_cast<double>(engine.requests_failed));
-  value("kaiju_connections", "gauge", "Open connections.", static_cast<double>(connections));
-  value("kaiju_requests_unfinished", "gauge", "Requests whose last event did not come yet.",
-        static_cast<double>(unfinished));
-  value("kaiju_disconnects_total", "counter", "Clients that left before their answer.",
-        static_cast<double>(disconnects));
-  value("kaiju_context_tokens", "gauge", "The model's context.", info.context);
-  out += "# HELP kaiju_http_answers_total Answers by path and status.\n# TYPE kaiju_http_answers_total counter\n";
-  for (const auto& [key, count] : answers)
-    out += fmt::format("kaiju_http_answers_total{{path=\"{}\",status=\"{}\"}} {}\n", key.first, key.second, count);
-  return out;
+  page.value("vllm:kv_cache_usage_perc", "gauge", "Share of the KV cache in use, 0 to 1.", used);
+  page.value("vllm:gpu_cache_usage_perc", "gauge", "The same under its older name.", used);
+  page.value("vllm:prefix_cache_queries_total", "counter", "Prompt tokens.", number(engine.cache.prompt_tokens));
+  page.value("vllm:prefix_cache_hits_total", "counter", "Prompt tokens whose KV was cached.",
+             number(engine.tokens_from_cache));
+  page.begin("vllm:cache_config_info", "gauge", "The KV cache.");
+  page.sample(1, fmt::format("block_size=\"{}\",num_gpu_blocks=\"{}\",enable_prefix_caching=\"True\"",
+                             kaiju::kBlockTokens, global.total));
+  page.value("kaiju_cache_miss_new_total", "counter", "Prompt tokens that were never seen.",
+             number(engine.cache.miss_new));
+  page.value("kaiju_cache_miss_evicted_total", "counter", "Prompt tokens whose KV was evicted.",
+             number(engine.cache.miss_evicted));
+  page.value("kaiju_cache_miss_window_total", "counter", "Prompt tokens without KV of a window near.",
+             number(engine.cache.miss_window));
+}
+
+void add_engine(Page& page, const Shown& shown) {
+  const kaiju::Metrics& engine = shown.engine;
+  page.value("kaiju_steps_total", "counter", "Steps of the engine.", number(engine.steps));
+  page.value("kaiju_step_seconds_total", "counter", "Time inside steps.", 1e-9 * number(engine.step_ns));
+  page.value("kaiju_tokens_prefilled_total", "counter", "Prompt tokens that were computed.",
+             number(engine.tokens_prefilled));
+  page.value("kaiju_tokens_decoded_total", "counter", "Tokens that were generated.", number(engine.tokens_decoded));
+  page.value("kaiju_context_tokens", "gauge", "The model's context.", shown.info.context);
+}
+
+// Requests and tokens of all, and of each key.
+void add_accounts(Page& page, const Shown& shown) {
+  Account all;
+  for (const auto& [name, account] : shown.accounts) {
+    all.prompt_tokens += account.prompt_tokens;
+    all.generated_tokens += account.generated_tokens;
+  }
+  page.value("vllm:prompt_tokens_total", "counter", "Prompt tokens.", number(all.prompt_tokens));
+  page.value("vllm:generation_tokens_total", "counter", "Generated tokens.", number(all.generated_tokens));
+  if (!shown.by_key) return;
+  const auto family = [&](const char* name, const char* type, const char* help, auto Account::* field) {
+    page.begin(name, type, help);
+    for (const auto& [key, account] : shown.accounts)
+      page.sample(number(account.*field), fmt::format("key=\"{}\"", escaped(key)));
+  };
+  family("kaiju_key_weight", "gauge", "A key's weight.", &Account::weight);
+  family("kaiju_key_requests_total", "counter", "Requests that a key has sent.", &Account::requests);
+  family("kaiju_key_requests_waiting", "gauge", "A key's requests without a first token.", &Account::waiting);
+  family("kaiju_key_requests_running", "gauge", "A key's requests with a first token.", &Account::running);
+  family("kaiju_key_disconnects_total", "counter", "Clients of a key that left before their answer.",
+         &Account::disconnects);
+  family("kaiju_key_prompt_tokens_total", "counter", "A key's prompt tokens.", &Account::prompt_tokens);
+  family("kaiju_key_cached_tokens_total", "counter", "A key's prompt tokens whose KV was cached.",
+         &Account::cached_tokens);
+  family("kaiju_key_generated_tokens_total", "counter", "Tokens that were generated for a key.",
+         &Account::generated_tokens);
+}
+
+}  // namespace
+
+std::string text_of(const Metrics& metrics, const Shown& shown) {
+  Page page(shown.model);
+  add_requests(page, metrics, shown);
+  add_cache(page, shown.engine);
+  add_accounts(page, shown);
+  add_engine(page, shown);
+  return page.take();
 }
 
 }  // namespace server

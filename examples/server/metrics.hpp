@@ -8,6 +8,7 @@
 
 #include "kaiju/engine/metrics.hpp"
 #include "kaiju/step/executor_info.hpp"
+#include "shares.hpp"
 
 namespace server {
 
@@ -18,21 +19,28 @@ class Histogram {
   std::string text(const std::string& name, const std::string& help, const std::string& labels) const;
 
  private:
-  static constexpr std::array<double, 16> kBounds = {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2,
-                                                     0.5,   1,     2,     5,    10,   20,   60,  600};
+  static constexpr std::array<double, 18> kBounds = {0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1,
+                                                     0.2,    0.5,    1,     2,     5,     10,   20,   60,   600};
   std::array<uint64_t, kBounds.size() + 1> counts_{};
   double sum_ = 0;
 };
 
 struct Metrics {
-  Histogram first_token, between_tokens, whole;  // seconds
-  uint64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
-  std::map<std::string, uint64_t> finished;                 // requests by finish_reason
-  std::map<std::pair<std::string, int>, uint64_t> answers;  // by the path's pattern and status
+  Histogram waited, first_token, between_tokens, a_token, whole;  // seconds; a_token: the mean of a request
+  std::map<std::string, uint64_t> finished;                       // requests by finish_reason
+  std::map<std::pair<std::string, int>, uint64_t> answers;        // by the path's pattern and status
   uint64_t disconnects = 0;
-
-  std::string text(const std::string& model, const kaiju::Metrics& engine, const kaiju::ExecutorInfo& info,
-                   size_t connections, size_t unfinished) const;
 };
+
+// What /metrics shows beside them.
+struct Shown {
+  std::string model;  // its name
+  kaiju::Metrics engine;
+  kaiju::ExecutorInfo info;
+  size_t connections, unfinished;
+  const std::map<std::string, Account>& accounts;  // by the name of their key
+  bool by_key;                                     // accounts one by one, else their sum alone
+};
+std::string text_of(const Metrics& metrics, const Shown& shown);
 
 }  // namespace server

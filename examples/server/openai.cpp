@@ -43,13 +43,12 @@ void complete(Service& service, const Tenant& tenant, const Fields& fields, size
         "max_tokens", "context_length_exceeded"};
   if (wanted.min_tokens > options.max_tokens) throw bad_request("min_tokens must be at most max_tokens", "min_tokens");
   options.scope.salt = service.tenants.salt(tenant, fields.text("cache_salt"));
-  options.priority = tenant.priority;
   options.deadline = service.driver.engine().now() + std::chrono::seconds(service.request_seconds);
 }
 
-Run start(Service& service, const Wanted& wanted, std::span<const int32_t> prompt, std::unique_ptr<Guide> guide) {
+Run start(Service& service, const Tenant& tenant, const Wanted& wanted, std::span<const int32_t> prompt,
+          std::unique_ptr<Guide> guide) {
   Run run;
-  run.reply = std::make_shared<Reply>(service.io);
   run.choices.resize(static_cast<size_t>(wanted.best_of));
   kaiju::RequestOptions options = wanted.options;
   if (wanted.min_tokens > 0) {
@@ -57,11 +56,37 @@ Run start(Service& service, const Wanted& wanted, std::span<const int32_t> promp
     guide = at_least(wanted.min_tokens, stops, service.model->config().vocab_size, options.sequence_count);
   }
   options.guided = guide != nullptr;
+  const int64_t most = static_cast<int64_t>(prompt.size()) + int64_t{options.max_tokens} * options.sequence_count;
+  auto share = service.tenants.shares().ask(*tenant.account, most);
+  options.priority = share->priority();
+  run.reply = std::make_shared<Reply>(service.io, std::move(share));
   auto request = service.driver.submit(prompt, options, run.reply, std::move(guide));
   if (!request.ok()) throw of_status(request.status());
   run.request = *request;
   return run;
 }
+
+namespace {
+
+double seconds(int64_t ns) { return 1e-9 * static_cast<double>(ns); }
+
+void measure_token(Metrics& metrics, Choice& choice, const kaiju::RequestTiming& timing) {
+  if (choice.tokens.empty())
+    metrics.first_token.add(seconds(timing.wait_ns + timing.prefill_ns));
+  else
+    metrics.between_tokens.add(seconds(timing.decode_ns - choice.decode_ns));
+  choice.decode_ns = timing.decode_ns;
+}
+
+// Of a request that ended.
+void measure(Metrics& metrics, const Event& event) {
+  const kaiju::RequestTiming& timing = event.timing;
+  metrics.waited.add(seconds(timing.wait_ns));
+  metrics.whole.add(seconds(timing.wait_ns + timing.prefill_ns + timing.decode_ns));
+  if (event.counts.generated > 1) metrics.a_token.add(seconds(timing.decode_ns) / (event.counts.generated - 1));
+}
+
+}  // namespace
 
 asio::awaitable<void> next(Service& service, Run& run,
                            const std::function<void(size_t choice, const Event& event)>& use) {
@@ -72,17 +97,13 @@ asio::awaitable<void> next(Service& service, Run& run,
     }
     const auto choice = static_cast<size_t>(event.sequence);
     if (choice >= run.choices.size()) continue;
-    if (event.kind == EventKind::kToken && run.choices[choice].tokens.empty())
-      service.metrics.first_token.add(1e-9 * static_cast<double>(event.timing.wait_ns + event.timing.prefill_ns));
+    if (event.kind == EventKind::kToken) measure_token(service.metrics, run.choices[choice], event.timing);
     run.choices[choice].add(event);
     use(choice, event);
     if (event.kind != EventKind::kDone) continue;
     run.done = true;
     run.counts = event.counts;
-    const kaiju::RequestTiming& timing = event.timing;
-    service.metrics.whole.add(1e-9 * static_cast<double>(timing.wait_ns + timing.prefill_ns + timing.decode_ns));
-    if (event.counts.generated > 1)
-      service.metrics.between_tokens.add(1e-9 * static_cast<double>(timing.decode_ns) / (event.counts.generated - 1));
+    measure(service.metrics, event);
   }
 }
 
@@ -124,11 +145,13 @@ nlohmann::ordered_json usage_of(const std::vector<Run>& runs) {
 
 }  // namespace
 
+void count_disconnect(Service& service, const Tenant& tenant) {
+  ++service.metrics.disconnects;
+  ++tenant.account->disconnects;
+}
+
 void count_finished(Service& service, Exchange& exchange, const std::vector<Run>& runs) {
   const Sums sums = sums_of(runs);
-  service.metrics.prompt_tokens += static_cast<uint64_t>(sums.prompt);
-  service.metrics.cached_tokens += static_cast<uint64_t>(sums.cached);
-  service.metrics.generated_tokens += static_cast<uint64_t>(sums.generated);
   for (const Run& run : runs)
     for (const Choice& choice : run.choices)
       if (const char* reason = finish_reason(choice.reason)) ++service.metrics.finished[reason];
@@ -165,7 +188,7 @@ asio::awaitable<void> Completion::answer() {
   wanted_ = read_wanted(fields_, form_.chat, service_.defaults, *service_.model);
   exchange_.on_gone = [this] {
     gone_ = true;
-    ++service_.metrics.disconnects;
+    count_disconnect(service_, tenant_);
     cancel();
   };
   std::exception_ptr failed;
@@ -191,7 +214,7 @@ asio::awaitable<void> Completion::submit() {
     complete(service_, tenant_, fields_, prompt.size(), wanted);
     std::unique_ptr<Guide> guide = co_await service_.grammars.guide(grammar, wanted.best_of);
     if (gone_) throw bad_request("the client left");
-    runs_.push_back(start(service_, wanted, prompt, std::move(guide)));
+    runs_.push_back(start(service_, tenant_, wanted, prompt, std::move(guide)));
   }
 }
 

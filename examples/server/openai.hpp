@@ -20,8 +20,8 @@ struct Run {
   bool done = false;
 };
 
-// Submits a prompt. Throws Failure where the engine refuses it.
-Run start(Service& service, const Wanted& wanted, std::span<const int32_t> prompt,
+// Submits a prompt, as the tenant's next request. Throws Failure where the engine refuses it.
+Run start(Service& service, const Tenant& tenant, const Wanted& wanted, std::span<const int32_t> prompt,
           std::unique_ptr<Guide> guide = nullptr);
 
 // Takes the next events of a run, and hands each to `use` with the index of its choice. Throws Failure where the
@@ -29,10 +29,12 @@ Run start(Service& service, const Wanted& wanted, std::span<const int32_t> promp
 asio::awaitable<void> next(Service& service, Run& run,
                            const std::function<void(size_t choice, const kaiju::Event& event)>& use);
 
-// The request's options with what the server adds: salt, priority, deadline. Refuses a prompt that leaves no room, and
+// The request's options with what the server adds: salt, deadline. Refuses a prompt that leaves no room, and
 // cuts max_tokens that nobody gave to the room that there is.
 void complete(Service& service, const Tenant& tenant, const Fields& fields, size_t prompt_tokens, Wanted& wanted);
 
+// Counts a client that left before its answer.
+void count_disconnect(Service& service, const Tenant& tenant);
 // Counts finished runs in the metrics and in the exchange's log.
 void count_finished(Service& service, Exchange& exchange, const std::vector<Run>& runs);
 

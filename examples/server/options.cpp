@@ -21,6 +21,12 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   option("--name", options.model_name, "NAME", "what clients call the model (default: the model's own name)");
   option("--address", options.address, "IP", "address to listen on; 0.0.0.0 is every one of IPv4");
   option("--port", options.port, "N", "port to listen on; 0 chooses a free one")->check(whole_number(0, 65535));
+  CLI::Option* const certificate = option("--tls-certificate", options.tls_certificate, "FILE",
+                                          "speak HTTPS with this certificate (PEM), its chain behind it");
+  CLI::Option* const key =
+      option("--tls-key", options.tls_key, "FILE", "the certificate's key (PEM, without a passphrase)");
+  certificate->needs(key);
+  key->needs(certificate);
   option("--keys", options.keys, "FILE",
          "API keys, their names, limits and rights (README.md); without, everybody may ask");
   option("--log", options.log, "FILE", "access log in JSON lines; - is standard error, empty text none");

@@ -18,6 +18,19 @@ boost::asio::awaitable<std::deque<Event>> Reply::take() {
   co_return std::exchange(events_, {});
 }
 
+void Reply::settle(const Event& event) {
+  if (!share_) return;
+  const bool first = event.kind == EventKind::kToken && !begun_;
+  // Without a token, a request that was cancelled may have had its prompt computed, if it did not wait for a slot
+  // still.
+  const bool cut_off = event.kind == EventKind::kDone && !begun_ && event.timing.wait_ns > 0;
+  if (first || cut_off) share_->take_prompt(event.counts.prompt_tokens, event.counts.cached_tokens);
+  if (first) share_->begin();
+  begun_ |= first;
+  if (event.kind == EventKind::kToken) share_->take_generated(1);
+  if (event.kind == EventKind::kDone || event.kind == EventKind::kFailed) share_.reset();
+}
+
 void Choice::add(const Event& event) {
   text += event.text;
   if (event.kind == EventKind::kToken) {

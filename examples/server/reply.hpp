@@ -8,15 +8,18 @@
 #include <vector>
 
 #include "driver.hpp"
+#include "shares.hpp"
 
 namespace server {
 
-// Collects events until a coroutine takes them.
+// Collects events until a coroutine takes them, and settles the request's share as they come.
 class Reply : public Sink {
  public:
-  explicit Reply(boost::asio::io_context& io) : signal_(io, boost::asio::steady_timer::time_point::max()) {}
+  Reply(boost::asio::io_context& io, std::unique_ptr<Shares::Share> share)
+      : signal_(io, boost::asio::steady_timer::time_point::max()), share_(std::move(share)) {}
 
   void on_event(const kaiju::Event& event) override {
+    settle(event);
     events_.push_back(event);
     signal_.cancel();
   }
@@ -24,8 +27,12 @@ class Reply : public Sink {
   boost::asio::awaitable<std::deque<kaiju::Event>> take();
 
  private:
+  void settle(const kaiju::Event& event);
+
   std::deque<kaiju::Event> events_;
   boost::asio::steady_timer signal_;
+  std::unique_ptr<Shares::Share> share_;  // until the request has ended
+  bool begun_ = false;                    // a token has come
 };
 
 // One choice of an answer, as far as it has come.
@@ -35,6 +42,7 @@ struct Choice {
   double logprob = 0;                                   // sum over the tokens
   kaiju::DoneReason reason = kaiju::DoneReason::kNone;  // kNone: it goes on
   int32_t stop = -1;                                    // Event::stop
+  int64_t decode_ns = 0;                                // from the first token to the newest
 
   // Takes in an event of its sequence.
   void add(const kaiju::Event& event);

@@ -12,7 +12,16 @@
 
 namespace server {
 
-Tenants::Tenants(std::string secret) : secret_(std::move(secret)) {}
+Tenants::Tenants(std::string secret) : secret_(std::move(secret)) {
+  everybody_.account = &accounts_[everybody_.name];
+  share();
+}
+
+void Tenants::share() {
+  std::vector<Account*> all;
+  for (auto& [name, account] : accounts_) all.push_back(&account);
+  shares_ = std::make_unique<Shares>(std::move(all));
+}
 
 Tenants::Tenants(std::string secret, const std::string& file) : secret_(std::move(secret)) {
   std::ifstream in(file);
@@ -30,7 +39,11 @@ Tenants::Tenants(std::string secret, const std::string& file) : secret_(std::mov
       tenant.name = fields.text("name", fmt::format("key {}", i + 1));
       tenant.requests_a_minute = fields.number("requests_per_minute", 0, 0, 1e9);
       tenant.allowance = tenant.requests_a_minute;
-      tenant.priority = static_cast<int32_t>(fields.integer("priority", 0, -1000, 1000));
+      const Account wanted{.weight = fields.number("weight", 1, 0.001, 1000),
+                           .strict = static_cast<int32_t>(fields.integer("priority", 0, -1000, 1000))};
+      tenant.account = &accounts_.emplace(tenant.name, wanted).first->second;
+      if (tenant.account->weight != wanted.weight || tenant.account->strict != wanted.strict)
+        throw bad_request(fmt::format("another key of the name {} has another weight or priority", tenant.name));
       tenant.most_at_once = static_cast<size_t>(fields.integer("most_at_once", 0, 0, 1 << 20));
       tenant.trusted = fields.flag("trusted", false);
       if (!by_key_.emplace(key, std::move(tenant)).second) throw bad_request("key is there twice");
@@ -38,6 +51,7 @@ Tenants::Tenants(std::string secret, const std::string& file) : secret_(std::mov
       throw std::runtime_error(fmt::format("{}: keys[{}]: {}", file, i, failure.message));
     }
   if (by_key_.empty()) throw std::runtime_error(file + ": there is no key");
+  share();
 }
 
 Tenant& Tenants::of(const Exchange& exchange) {
@@ -50,6 +64,11 @@ Tenant& Tenants::of(const Exchange& exchange) {
   const auto found = by_key_.find(given.starts_with(kBearer) ? given.substr(kBearer.size()) : given);
   if (found == by_key_.end()) throw Failure{401, "the API key is not one of this server's", {}, "invalid_api_key"};
   return found->second;
+}
+
+bool Tenants::may_see_others(const Exchange& exchange) {
+  if (by_key_.empty()) return true;
+  return !exchange.header("authorization").empty() && of(exchange).trusted;
 }
 
 void Tenants::admit(Tenant& tenant) {

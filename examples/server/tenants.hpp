@@ -12,15 +12,16 @@
 #include <vector>
 
 #include "http.hpp"
+#include "shares.hpp"
 
 namespace server {
 
 struct Tenant {
   std::string name;              // for the log and the metrics
   double requests_a_minute = 0;  // 0: no limit
-  int32_t priority = 0;          // of its requests in the engine
   size_t most_at_once = 0;       // unfinished requests; 0: no limit
   bool trusted = false;          // may name salts
+  Account* account = nullptr;    // its share; keys of one name have one account
 
   double allowance = 0;  // requests that it may make now
   std::chrono::steady_clock::time_point counted{};
@@ -31,21 +32,32 @@ class Tenants {
  public:
   // Everybody, without keys.
   explicit Tenants(std::string secret);
-  // Reads a file of keys: {"keys": [{"key", "name", "requests_per_minute", "most_at_once", "priority", "trusted"}]}.
+  // Reads a file of keys: {"keys": [{"key", "name", "requests_per_minute", "most_at_once", "priority", "weight",
+  // "trusted"}]}.
   // Throws std::runtime_error with the file and what is wrong.
   Tenants(std::string secret, const std::string& file);
 
   // The tenant of a request. Throws Failure 401 without a known key.
   Tenant& of(const Exchange& exchange);
+  // Whether others' names and numbers are shown to a request. Without keys there are no others. Throws Failure 401 for
+  // a key that is not known.
+  bool may_see_others(const Exchange& exchange);
   // Counts a request; throws Failure 429 where the tenant has made too many.
   void admit(Tenant& tenant);
   // Whose KV a request shares. `asked`: the body's cache_salt, which counts for a trusted tenant alone.
   std::string salt(const Tenant& tenant, const std::string& asked) const;
+  // By name.
+  const std::map<std::string, Account>& accounts() const { return accounts_; }
+  Shares& shares() { return *shares_; }
 
  private:
+  void share();
+
   std::string secret_;
   std::map<std::string, Tenant> by_key_;
   Tenant everybody_{.name = "everybody"};
+  std::map<std::string, Account> accounts_;
+  std::unique_ptr<Shares> shares_;
 };
 
 // One of a tenant's unfinished requests, for as long as it lives.

@@ -30,7 +30,7 @@ endforeach()
 
 # The docs, and at the same relative places what their links lead to: the test installed_docs finds a link that leads nowhere.
 foreach(path LICENSE README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md Dockerfile cuda/Dockerfile capi/kaiju.h capi/python/README.md
-        examples/minimal.cpp examples/host_loop.c examples/yes_or_no.c examples/chat/model/README.md examples/train/README.md examples/server/README.md
+        examples/minimal.cpp examples/host_loop.c examples/yes_or_no.c examples/chat/model/README.md examples/train/README.md examples/server/README.md examples/server/grafana.json
         examples/tools/compare.cpp tests/cuda/tiles.cpp tests/golden/reproduce.py tests/golden/reproduce_2.py tests/import/against_transformers.py
         tests/import/refusals.py)
   get_filename_component(folder ${path} DIRECTORY)
@@ -73,5 +73,13 @@ if(KAIJU_BUILD_PROGRAMS)
   install(TARGETS kaiju-chat kaiju-inspect kaiju-make kaiju-score kaiju-perplexity kaiju-bench)
   if(TARGET kaiju-server)
     install(TARGETS kaiju-server)
+    # The unit names the program, so it is written when the prefix is known. CPack installs below a folder of its own, which is no part of that.
+    install(CODE "
+      set(unit \"\${CMAKE_INSTALL_PREFIX}/lib/systemd/system/kaiju-server.service\")
+      string(REGEX REPLACE \"^.*/_CPack_Packages/[^/]+/[^/]+/[^/]+\" \"\" prefix \"\${CMAKE_INSTALL_PREFIX}\")
+      set(BINDIR \"\${prefix}/${CMAKE_INSTALL_BINDIR}\")
+      set(DOCDIR \"\${prefix}/${CMAKE_INSTALL_DOCDIR}\")
+      message(STATUS \"Installing: \$ENV{DESTDIR}\${unit}\")
+      configure_file(\"${PROJECT_SOURCE_DIR}/examples/server/kaiju-server.service\" \"\$ENV{DESTDIR}\${unit}\" @ONLY)")
   endif()
 endif()

@@ -22,6 +22,11 @@ set_tests_properties(install_wrong_component PROPERTIES FIXTURES_REQUIRED instal
 add_test(NAME installed_docs COMMAND ${KAIJU_PYTHON} ${PROJECT_SOURCE_DIR}/tests/docs/links.py ${prefix}/${CMAKE_INSTALL_DOCDIR})
 set_tests_properties(installed_docs PROPERTIES FIXTURES_REQUIRED installed)
 
+if(TARGET kaiju-server)
+  add_test(NAME server_unit COMMAND sh ${PROJECT_SOURCE_DIR}/tests/server/unit.sh ${prefix})
+  set_tests_properties(server_unit PROPERTIES FIXTURES_REQUIRED installed SKIP_RETURN_CODE 77 LABELS packaging)
+endif()
+
 # Configures, builds and runs a project of packaging/.
 function(add_consumer name project program)
   add_test(NAME ${name} COMMAND ${CMAKE_CTEST_COMMAND} --build-and-test ${folder}/${project} ${CMAKE_CURRENT_BINARY_DIR}/${name} --build-generator ${CMAKE_GENERATOR}

@@ -318,6 +318,66 @@ class Keys(unittest.TestCase):
             done = subprocess.run([SERVER, "--model", MODEL, "--keys", file.name], capture_output=True, text=True, timeout=60)
             self.assertEqual(done.returncode, 1)
             self.assertIn("keys[0]: key must have at least 8 characters", done.stderr)
+            for weight in (0, -1, "much", 1e9):
+                file.seek(0)
+                file.truncate()
+                json.dump({"keys": [{"key": "key-of-ann", "weight": weight}]}, file)
+                file.flush()
+                done = subprocess.run([SERVER, "--model", MODEL, "--keys", file.name], capture_output=True, text=True, timeout=60)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn("keys[0]: weight must be", done.stderr)
+
+
+class Fair(unittest.TestCase):
+    """One request is computed at a time, and all wait in the engine's queue."""
+
+    def start(self, **weights):
+        file = tempfile.NamedTemporaryFile("w", suffix=".json")
+        self.addCleanup(file.close)
+        json.dump({"keys": [{"key": f"key-of-{name}", "name": name, "weight": weight} for name, weight in weights.items()]}, file)
+        file.flush()
+        server = Running("--keys", file.name, "--max-running", "1")
+        self.addCleanup(server.stop)
+        return server
+
+    def ask(self, server, key, tokens=20):
+        body = {"messages": ASK, "max_tokens": tokens, "ignore_eos": True}
+        status, _, text = server.ask("POST", "/v1/chat/completions", body, {"authorization": f"Bearer key-of-{key}"})
+        self.assertEqual(status, 200, text)
+
+    def order(self, server):
+        """Whose requests were answered, one after the other."""
+        return [line["key"] for line in server.log() if line["path"] == "/v1/chat/completions"]
+
+    def wait_for(self, server, count):
+        until = time.monotonic() + 30
+        while server.metric("kaiju_requests_unfinished") < count:
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.01)
+
+    def test_a_keys_only_request_does_not_wait_for_another_keys_hundred(self):
+        server = self.start(many=1, one=1)
+        with concurrent.futures.ThreadPoolExecutor(100) as pool:
+            flood = [pool.submit(self.ask, server, "many") for _ in range(100)]
+            self.wait_for(server, 70)
+            before = len(self.order(server))
+            self.ask(server, "one")
+            for one in flood:
+                one.result()
+        order = self.order(server)
+        self.assertEqual(order.count("many"), 100)
+        self.assertLess(order.index("one"), before + 5)
+
+    def test_weights_divide_what_there_is(self):
+        server = self.start(light=1, heavy=3, first=1)
+        with concurrent.futures.ThreadPoolExecutor(81) as pool:
+            flood = [pool.submit(self.ask, server, "first", 300)]  # while it runs the others line up
+            self.wait_for(server, 1)
+            flood += [pool.submit(self.ask, server, key) for _ in range(30) for key in ("light", "heavy")]
+            for one in flood:
+                one.result()
+        among = self.order(server)[1:33]
+        self.assertIn(among.count("heavy"), range(21, 28), among)  # 24
 
 
 class Ending(unittest.TestCase):

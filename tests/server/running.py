@@ -5,6 +5,7 @@ import json
 import pathlib
 import re
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -15,23 +16,27 @@ SERVER, MODEL = sys.argv[1:3]
 
 
 class Running:
-    """A server on a port of its own, and its access log."""
+    """A server on a port of its own, and its access log. With `certificate` it is asked over TLS and has to show it."""
 
-    def __init__(self, *arguments, store=None):
+    def __init__(self, *arguments, store=None, certificate=None):
+        self.tls = ssl.create_default_context(cafile=certificate) if certificate else None
         self.folder = tempfile.TemporaryDirectory()
         self.log_file = pathlib.Path(self.folder.name, "access.log")
         self.process = subprocess.Popen([SERVER, "--model", MODEL, "--port", "0", "--threads", "1",
                                          "--log", str(self.log_file), "--store", store or self.folder.name + "/store",
                                          *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         line = self.process.stdout.readline()
-        found = re.search(r"http://127.0.0.1:(\d+)$", line.strip())
+        found = re.search(r"https?://127.0.0.1:(\d+)$", line.strip())
         if not found:
             raise RuntimeError(f"{line}{self.process.stderr.read()}")
         self.port = int(found[1])
 
     def ask(self, method, path, body=None, headers=None):
         """Status, headers and body of one request."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        if self.tls:
+            connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=60, context=self.tls)
+        else:
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         data = json.dumps(body) if isinstance(body, (dict, list)) else body
         connection.request(method, path, data, headers or {})
         response = connection.getresponse()
