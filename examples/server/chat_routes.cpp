@@ -119,8 +119,8 @@ Json report_json(const ks::Report& report) {
 
 class ChatRoutes::Impl {
  public:
-  Impl(Service& service, std::unique_ptr<ks::Store> store, bool keys)
-      : service_(service), store_(std::move(store)), keys_(keys) {}
+  Impl(Service& service, std::unique_ptr<ks::Store> store, bool keys, KeptKv* kv)
+      : service_(service), store_(std::move(store)), keys_(keys), kv_(kv) {}
 
   void add(Server& server);
 
@@ -349,6 +349,7 @@ class ChatRoutes::Impl {
                               size_t earlier) {
     Tenant& tenant = service_.tenants.of(exchange);
     std::unique_ptr<Guide> guide = co_await guide_of(exchange, fields);
+    if (kv_) exchange.log["restored"] = co_await kv_->restore(asked.id, scope_of(tenant, asked, fields));
     check_idle(asked.id);  // another may have begun while the chat was loaded
     service_.tenants.admit(tenant);
     const AtOnce counted(tenant);
@@ -395,10 +396,20 @@ class ChatRoutes::Impl {
     made.wanted.max_tokens_given = false;  // cut to the room that there is
     complete(service_, tenant, fields, prompt.size(), made.wanted);
     options.sampling.variant = static_cast<uint32_t>(earlier);
-    options.scope.character = asked.cast.region;
-    options.scope.shared_tokens = static_cast<int32_t>(asked.cast.head.size());
-    made.run = start(service_, tenant, made.wanted, prompt, std::move(guide));
+    options.scope = scope_of(tenant, asked, fields);
+    made.run = start(service_, tenant, made.wanted, prompt, std::move(guide), holder_of(asked.id));
     return made;
+  }
+  kaiju::Scope scope_of(const Tenant& tenant, const Asked& asked, const Fields& fields) const {
+    kaiju::Scope scope;
+    scope.salt = service_.tenants.salt(tenant, fields.text("cache_salt"));
+    scope.character = asked.cast.region;
+    scope.shared_tokens = static_cast<int32_t>(asked.cast.head.size());
+    return scope;
+  }
+  Driver::Keep holder_of(const std::string& chat) const {
+    if (!kv_) return {};
+    return [kv = kv_, chat](kaiju::SessionId session) { kv->hold(chat, session); };
   }
   // A reply that goes on behind "NAME:" begins with a space, which is no part of what is shown.
   static std::string_view shown(std::string_view text) {
@@ -530,6 +541,7 @@ class ChatRoutes::Impl {
     const std::string whose = owner(exchange), id = exchange.parts[0];
     if (busy_.contains(id)) service_.driver.cancel(busy_.at(id));
     co_await store_.run([&](ks::Store& store) { return store.delete_chat(whose, id); });
+    if (kv_) kv_->forget(id);
     co_await exchange.answer(deleted());
   }
   static Json deleted() { return {{"deleted", true}}; }
@@ -585,6 +597,7 @@ class ChatRoutes::Impl {
   Service& service_;
   StoreThread store_;
   bool keys_;
+  KeptKv* kv_;  // nullptr: none is kept
   std::map<std::string, kaiju::RequestId> busy_;
 };
 
@@ -617,8 +630,8 @@ void ChatRoutes::Impl::add(Server& server) {
   route("GET", "/reports", &Impl::list_reports);
 }
 
-ChatRoutes::ChatRoutes(Service& service, std::unique_ptr<ks::Store> store, bool keys)
-    : impl_(std::make_unique<Impl>(service, std::move(store), keys)) {}
+ChatRoutes::ChatRoutes(Service& service, std::unique_ptr<ks::Store> store, bool keys, KeptKv* kv)
+    : impl_(std::make_unique<Impl>(service, std::move(store), keys, kv)) {}
 ChatRoutes::~ChatRoutes() = default;
 void ChatRoutes::add(Server& server) { impl_->add(server); }
 

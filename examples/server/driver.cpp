@@ -1,6 +1,9 @@
 #include "driver.hpp"
 
 #include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <chrono>
 #include <utility>
 
@@ -17,14 +20,14 @@ bool is_last(const Event& event) { return event.kind == EventKind::kDone || even
 Driver::Driver(std::shared_ptr<kaiju::Engine> engine, boost::asio::io_context& io)
     : engine_(std::move(engine)), io_(io), thread_([this] { run(); }) {}
 
-Driver::~Driver() {
+void Driver::stop() {
   stopping_ = true;
   engine_->wake();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 Result<RequestId> Driver::submit(std::span<const int32_t> prompt, const kaiju::RequestOptions& options,
-                                 std::shared_ptr<Sink> sink, std::unique_ptr<Guide> guide) {
+                                 std::shared_ptr<Sink> sink, std::unique_ptr<Guide> guide, Keep keep) {
   Result<kaiju::SessionId> session = engine_->create_session();
   if (!session.ok()) return session.status();
   Result<RequestId> request = engine_->submit(*session, prompt, options);
@@ -32,9 +35,9 @@ Result<RequestId> Driver::submit(std::span<const int32_t> prompt, const kaiju::R
     (void)engine_->destroy_session(*session);
     return request;
   }
-  ongoing_.emplace(*request, Ongoing{*session, std::move(sink)});
+  ongoing_.emplace(*request, Ongoing{*session, std::move(sink), std::move(keep)});
   if (guide) {
-    const std::lock_guard lock(guides_mutex_);
+    const std::lock_guard lock(mutex_);
     for (int32_t sequence = 0; sequence < options.sequence_count; ++sequence)
       if (Status status = engine_->guide(*request, guide->next(sequence), sequence); !status.ok()) {
         cancel(*request);
@@ -45,9 +48,41 @@ Result<RequestId> Driver::submit(std::span<const int32_t> prompt, const kaiju::R
   return request;
 }
 
+boost::asio::awaitable<void> Driver::between_steps(std::function<void(kaiju::Engine&)> call) {
+  boost::asio::steady_timer signal(io_, boost::asio::steady_timer::time_point::max());
+  bool done = false;
+  const std::function<void()> tell = [&] {
+    done = true;
+    signal.cancel();
+  };
+  const std::function<void()> there = [&] {
+    call(*engine_);
+    boost::asio::post(io_, tell);
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    calls_.push_back(there);
+  }
+  engine_->wake();
+  while (!done) {
+    boost::system::error_code ignored;  // cancelled: it is done
+    co_await signal.async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, ignored));
+  }
+}
+
+void Driver::run_calls() {
+  std::vector<std::function<void()>> calls;
+  {
+    const std::lock_guard lock(mutex_);
+    calls.swap(calls_);
+  }
+  for (const std::function<void()>& call : calls) call();
+}
+
 void Driver::run() {
   while (!stopping_) {
     engine_->wait(std::chrono::seconds(1));
+    run_calls();
     // A step that failed for want of memory is tried again; a stopped engine answers at once, and waits for the host.
     const bool stepped = engine_->step().ok();
     std::vector<Event> events;
@@ -63,7 +98,7 @@ void Driver::run() {
 }
 
 void Driver::guide(const Event& event) {
-  const std::lock_guard lock(guides_mutex_);
+  const std::lock_guard lock(mutex_);
   const auto found = guides_.find(event.request);
   if (found == guides_.end()) return;
   if (is_last(event)) {
@@ -80,7 +115,10 @@ void Driver::deliver(const std::vector<Event>& events) {
     if (found == ongoing_.end()) continue;
     const std::shared_ptr<Sink> sink = found->second.sink;
     if (is_last(event)) {
-      (void)engine_->destroy_session(found->second.session);
+      if (found->second.keep && event.kind == EventKind::kDone)
+        found->second.keep(found->second.session);
+      else
+        (void)engine_->destroy_session(found->second.session);
       ongoing_.erase(found);
     }
     sink->on_event(event);

@@ -5,7 +5,10 @@
 // which ends with it: its KV stays in the cache under the salt of its scope.
 #pragma once
 
+#include <atomic>
+#include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -36,13 +39,20 @@ class Guide {
 class Driver {
  public:
   Driver(std::shared_ptr<kaiju::Engine> engine, boost::asio::io_context& io);
-  ~Driver();  // joins the thread; unfinished requests get no more events
+  ~Driver() { stop(); }
   Driver(const Driver&) = delete;
 
-  // I/O thread. With a guide, the options must ask for one (RequestOptions::guided).
+  // I/O thread. With a guide, the options must ask for one (RequestOptions::guided). `keep` is given the session when
+  // the request is done; without, the session is destroyed.
+  using Keep = std::function<void(kaiju::SessionId)>;
   kaiju::Result<kaiju::RequestId> submit(std::span<const int32_t> prompt, const kaiju::RequestOptions& options,
-                                         std::shared_ptr<Sink> sink, std::unique_ptr<Guide> guide = nullptr);
+                                         std::shared_ptr<Sink> sink, std::unique_ptr<Guide> guide = nullptr,
+                                         Keep keep = {});
   void cancel(kaiju::RequestId request) { (void)engine_->cancel(request); }
+  // Runs a call on the thread that steps, when no step runs, and continues on the I/O thread. The call must not throw.
+  boost::asio::awaitable<void> between_steps(std::function<void(kaiju::Engine&)> call);
+  // Ends the thread. Unfinished requests get no more events.
+  void stop();
   size_t unfinished() const { return ongoing_.size(); }
   kaiju::Engine& engine() { return *engine_; }
   const kaiju::Engine& engine() const { return *engine_; }
@@ -51,17 +61,20 @@ class Driver {
   struct Ongoing {
     kaiju::SessionId session;
     std::shared_ptr<Sink> sink;
+    Keep keep;
   };
 
   void run();
+  void run_calls();
   void guide(const kaiju::Event& event);
   void deliver(const std::vector<kaiju::Event>& events);
 
   std::shared_ptr<kaiju::Engine> engine_;
   boost::asio::io_context& io_;
   std::unordered_map<kaiju::RequestId, Ongoing> ongoing_;  // I/O thread
-  std::mutex guides_mutex_;
+  std::mutex mutex_;                                       // of the next two
   std::unordered_map<kaiju::RequestId, std::unique_ptr<Guide>> guides_;
+  std::vector<std::function<void()>> calls_;
   std::atomic<bool> stopping_ = false;
   std::thread thread_;
 };

@@ -78,6 +78,7 @@ class Shutdown {
       if (!error) begin();
     });
   }
+  bool hurried() const { return hurried_; }  // by a second signal
 
  private:
   void begin() {
@@ -85,7 +86,9 @@ class Shutdown {
     server_.drain();
     until_ = std::chrono::steady_clock::now() + std::chrono::seconds(seconds_);
     signals_.async_wait([this](auto error, int) {
-      if (!error) io_.stop();
+      if (error) return;
+      hurried_ = true;
+      io_.stop();
     });
     look();
   }
@@ -104,6 +107,7 @@ class Shutdown {
   asio::signal_set signals_;
   asio::steady_timer timer_;
   int seconds_, idle_ = 0;
+  bool hurried_ = false;
   std::chrono::steady_clock::time_point until_;
 };
 
@@ -120,6 +124,19 @@ std::vector<std::string> cards_in(const std::string& folder) {
     cards.emplace_back(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
   }
   return cards;
+}
+
+// Beside a store that is a file.
+std::string kv_folder(const Options& options) {
+  if (!options.kv.empty()) return options.kv;
+  return options.store == "none" || options.store.starts_with("postgres") ? "none" : options.store + "-kv";
+}
+
+void save(KeptKv& kv) {
+  int64_t bytes = 0;
+  if (const int chats = kv.save(bytes); chats > 0)
+    kaiju::tools::print(stderr, "kaiju-server: kept the KV of {} {}, {:.1f} MiB\n", chats,
+                        chats == 1 ? "chat" : "chats", static_cast<double>(bytes) / (1 << 20));
 }
 
 int serve(const Options& options) {
@@ -163,13 +180,15 @@ int serve(const Options& options) {
   add_chat_routes(server, service);
   add_completion_routes(server, service);
   add_meta_routes(server, service);
+  std::optional<KeptKv> kv;
+  if (const std::string folder = kv_folder(options); folder != "none") kv.emplace(driver, folder, options.kv_mib << 20);
   std::optional<ChatRoutes> chats;
   if (options.store != "none" && (*model)->chat().ok()) {
     auto store = options.store.starts_with("postgres") ? kaiju::server::open_postgres_store(options.store)
                                                        : kaiju::server::open_sqlite_store(options.store);
     if (!store.ok()) throw std::runtime_error(store.status().message());
     add_bundled_characters(**store, service, cards_in(options.characters));
-    chats.emplace(service, std::move(store).value(), !options.keys.empty());
+    chats.emplace(service, std::move(store).value(), !options.keys.empty(), kv ? &*kv : nullptr);
     chats->add(server);
     server.route("GET", "/", [](Exchange& exchange) -> asio::awaitable<void> {
       co_await exchange.answer(200, std::string(kPage), "text/html; charset=utf-8");
@@ -197,6 +216,8 @@ int serve(const Options& options) {
   std::fflush(stdout);
   const Shutdown shutdown(io, server, driver, options.drain_seconds);
   io.run();
+  driver.stop();
+  if (kv && !shutdown.hurried()) save(*kv);
   return 0;
 }
 

@@ -47,7 +47,7 @@ void complete(Service& service, const Tenant& tenant, const Fields& fields, size
 }
 
 Run start(Service& service, const Tenant& tenant, const Wanted& wanted, std::span<const int32_t> prompt,
-          std::unique_ptr<Guide> guide) {
+          std::unique_ptr<Guide> guide, Driver::Keep keep) {
   Run run;
   run.choices.resize(static_cast<size_t>(wanted.best_of));
   kaiju::RequestOptions options = wanted.options;
@@ -60,7 +60,7 @@ Run start(Service& service, const Tenant& tenant, const Wanted& wanted, std::spa
   auto share = service.tenants.shares().ask(*tenant.account, most);
   options.priority = share->priority();
   run.reply = std::make_shared<Reply>(service.io, std::move(share));
-  auto request = service.driver.submit(prompt, options, run.reply, std::move(guide));
+  auto request = service.driver.submit(prompt, options, run.reply, std::move(guide), std::move(keep));
   if (!request.ok()) throw of_status(request.status());
   run.request = *request;
   return run;

@@ -22,7 +22,7 @@ struct Run {
 
 // Submits a prompt, as the tenant's next request. Throws Failure where the engine refuses it.
 Run start(Service& service, const Tenant& tenant, const Wanted& wanted, std::span<const int32_t> prompt,
-          std::unique_ptr<Guide> guide = nullptr);
+          std::unique_ptr<Guide> guide = nullptr, Driver::Keep keep = {});
 
 // Takes the next events of a run, and hands each to `use` with the index of its choice. Throws Failure where the
 // request failed.

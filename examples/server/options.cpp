@@ -32,6 +32,11 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   option("--log", options.log, "FILE", "access log in JSON lines; - is standard error, empty text none");
   option("--store", options.store, "FILE",
          "where characters and chats are kept: a file of SQLite, or postgresql://...; none: they are not served");
+  option(
+      "--kv", options.kv, "FOLDER",
+      "where the KV of chats is kept while the server does not run (default: STORE-kv beside a file of SQLite); none: "
+      "it is computed again");
+  option("--kv-mib", options.kv_mib, "N", "most bytes of that folder")->check(whole_number(0, 1 << 24));
   option("--characters", options.characters, "FOLDER", "cards for a store that is new");
   option("--backend", options.backend, "NAME", "auto or a backend's name")->check(kaiju::tools::backend_name());
   option("--threads", options.threads, "N", "threads that compute; 0: one for each core, at most 8")

@@ -11,11 +11,11 @@
 namespace server {
 
 struct Options {
-  std::string store = "kaiju-server.sqlite", characters;
+  std::string store = "kaiju-server.sqlite", characters, kv;
   std::string model, model_name, address = "127.0.0.1", keys, log = "-", backend = "auto";
   std::string tls_certificate, tls_key;
   int32_t port = 8080, threads = 0, max_running = 0, drain_seconds = 60, request_seconds = 600;
-  int64_t cache_mib = 0, host_mib = 0;
+  int64_t cache_mib = 0, host_mib = 0, kv_mib = 1024;
   Limits limits;
   Defaults defaults;
 };

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kept_kv.hpp"
 #include "service.hpp"
 #include "store/store.hpp"
 
@@ -12,8 +13,8 @@ namespace server {
 
 class ChatRoutes {
  public:
-  // `keys`: chats belong to the keys that made them, else to everybody.
-  ChatRoutes(Service& service, std::unique_ptr<kaiju::server::Store> store, bool keys);
+  // `keys`: chats belong to the keys that made them, else to everybody. `kv` may be nullptr.
+  ChatRoutes(Service& service, std::unique_ptr<kaiju::server::Store> store, bool keys, KeptKv* kv);
   ~ChatRoutes();
   void add(Server& server);
 

@@ -6,6 +6,7 @@
 import base64
 import json
 import os
+import pathlib
 import random
 import signal
 import struct
@@ -169,6 +170,65 @@ class Chats(OfServer):
 
 
 class Kept(unittest.TestCase):
+    def begin(self, store, *more):
+        server = Running(*more, store=store)
+        self.addCleanup(lambda: server.process.poll() is None and server.stop())
+        return server
+
+    def say(self, server, chat, text, **more):
+        status, answer = server.post(f"/chats/{chat}/say", text=text, temperature=0, **more)
+        self.assertEqual(status, 200, answer)
+        return answer
+
+    def two_turns(self, store, *more):
+        server = self.begin(store, *more)
+        server.ask("POST", "/characters", PIP)
+        chat = server.post("/chats", character="pip")[1]["id"]
+        self.say(server, chat, "What do you grow?")
+        return server, chat, self.say(server, chat, "Do you like rain?")
+
+    def test_a_restart_computes_only_what_is_new(self):
+        replies = []
+        for more, kept in ((), True), (("--kv", "none"), False), (("--kv-mib", "0"), False):
+            with tempfile.TemporaryDirectory() as folder:
+                server, chat, last = self.two_turns(folder + "/store", *more)
+                self.assertEqual(server.stop(), 0)
+                server = self.begin(folder + "/store", *more)
+                answer = self.say(server, chat, "What are you afraid of?")
+                self.assertGreaterEqual(answer["cached_tokens"], last["prompt_tokens"] if kept else 0)
+                self.assertEqual(answer["cached_tokens"] > 0, kept)
+                self.assertEqual(server.log()[-1].get("restored", False), kept)
+                replies.append(answer["reply"])
+                self.assertEqual(server.stop(), 0)
+        self.assertEqual(len(set(replies)), 1, replies)
+
+    def test_kv_that_is_damaged_older_or_of_nobody_changes_no_reply(self):
+        with tempfile.TemporaryDirectory() as folder:
+            server, chat, last = self.two_turns(folder + "/store")
+            server.stop()
+            file = pathlib.Path(folder, "store-kv", chat)
+            good = file.read_bytes()
+            replies = []
+            for damage in (lambda data: data, lambda data: data[: len(data) // 2], lambda data: b"",
+                           lambda data: data[:-40] + bytes([data[-40] ^ 1]) + data[-39:]):
+                file.write_bytes(damage(good))
+                server = self.begin(folder + "/store")
+                replies.append(self.say(server, chat, "What are you afraid of?")["reply"])
+                server.post(f"/chats/{chat}/undo")
+                self.say(server, chat, "Good night.")
+                server.process.send_signal(signal.SIGKILL)  # the file is older than the chat then
+                server.stop()
+                server = self.begin(folder + "/store")
+                server.post(f"/chats/{chat}/undo")
+                server.stop(signal.SIGKILL)
+            self.assertEqual(len(set(replies)), 1, replies)
+            server = self.begin(folder + "/store")
+            file.write_bytes(good)
+            server.ask("DELETE", f"/chats/{chat}")
+            server.stop()
+            self.assertEqual([path.name for path in file.parent.iterdir()], ["key"])
+            self.assertEqual((file.parent / "key").stat().st_mode & 0o77, 0)
+
     def test_no_answered_turn_is_lost_when_the_server_is_killed(self):
         kills = int(os.environ.get("KAIJU_SERVER_KILLS", "4"))
         seed = int(os.environ.get("KAIJU_TEST_SEED", random.randrange(1 << 30)))

@@ -1,0 +1,134 @@
+#include "kept_kv.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <stdexcept>
+#include <vector>
+
+#include "kaiju/kaiju.hpp"
+
+namespace server {
+
+namespace fs = std::filesystem;
+using kaiju::SessionId;
+
+namespace {
+
+constexpr size_t kMostHeld = 4096;  // sessions: their tokens are in memory
+
+std::string key_in(const fs::path& file) {
+  if (std::ifstream in(file, std::ios::binary); in) return {std::istreambuf_iterator<char>(in), {}};
+  std::string key;
+  std::random_device random;
+  for (int i = 0; i < 32; ++i) key += static_cast<char>(random());
+  std::ofstream out(file, std::ios::binary);
+  fs::permissions(file, fs::perms::owner_read | fs::perms::owner_write);
+  out << key;
+  if (!out.flush()) throw std::runtime_error(file.string() + ": cannot be written");
+  return key;
+}
+
+kaiju::Sealer sealer_of(const std::string& key) {
+  auto sealer = kaiju::make_sealer(key);
+  if (!sealer.ok()) throw std::runtime_error(sealer.status().message());
+  return std::move(sealer).value();
+}
+
+}  // namespace
+
+KeptKv::KeptKv(Driver& driver, std::string folder, int64_t most_bytes)
+    : driver_(driver), folder_(std::move(folder)), most_bytes_(most_bytes) {
+  std::error_code failed;
+  fs::create_directories(folder_, failed);
+  if (!failed) fs::permissions(folder_, fs::perms::owner_all, failed);
+  if (failed) throw std::runtime_error(folder_ + ": " + failed.message());
+  key_ = key_in(fs::path(folder_) / "key");
+  try {
+    (void)sealer_of(key_);
+  } catch (const std::runtime_error& problem) {
+    throw std::runtime_error(folder_ + "/key: " + problem.what() + ": delete the folder, and its KV is computed again");
+  }
+}
+
+void KeptKv::hold(const std::string& chat, SessionId session) {
+  restored_.insert(chat);
+  const auto [place, added] = held_.try_emplace(chat, Held{session, 0});
+  if (!added) (void)driver_.engine().destroy_session(place->second.session);
+  place->second = {session, ++uses_};
+  if (held_.size() <= kMostHeld) return;
+  const auto oldest = std::min_element(held_.begin(), held_.end(),
+                                       [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
+  (void)driver_.engine().destroy_session(oldest->second.session);
+  held_.erase(oldest);
+}
+
+void KeptKv::forget(const std::string& chat) {
+  if (const auto found = held_.find(chat); found != held_.end()) {
+    (void)driver_.engine().destroy_session(found->second.session);
+    held_.erase(found);
+  }
+  std::error_code ignored;
+  fs::remove(file_of(chat), ignored);
+}
+
+boost::asio::awaitable<bool> KeptKv::restore(const std::string& chat, const kaiju::Scope& scope) {
+  const std::string file = file_of(chat);
+  if (!restored_.insert(chat).second || !fs::exists(file)) co_return false;
+  kaiju::RestoreOptions options;
+  options.key = sealer_of(key_);
+  options.scope = scope;
+  bool found = false;
+  const std::function<void(kaiju::Engine&)> call = [&](kaiju::Engine& engine) {
+    auto session = kaiju::restore_session(engine, file, options);
+    found = session.ok();
+    if (found) (void)engine.destroy_session(*session);  // its KV stays in the cache
+  };
+  co_await driver_.between_steps(call);
+  std::error_code ignored;
+  if (!found) fs::remove(file, ignored);  // damaged, or of another model
+  co_return found;
+}
+
+int KeptKv::save(int64_t& bytes) {
+  std::vector<std::pair<uint64_t, std::string>> newest_first;
+  for (const auto& [chat, held] : held_) newest_first.emplace_back(held.used, chat);
+  std::sort(newest_first.rbegin(), newest_first.rend());
+  kaiju::SaveOptions options;
+  options.key = sealer_of(key_);
+  int chats = 0;
+  for (const auto& [used, chat] : newest_first) {
+    std::error_code failed;
+    if (!kaiju::save_session(driver_.engine(), held_.at(chat).session, file_of(chat), options).ok()) {
+      fs::remove(file_of(chat), failed);
+      continue;
+    }
+    const auto size = static_cast<int64_t>(fs::file_size(file_of(chat), failed));
+    if (failed || bytes + size > most_bytes_) {
+      fs::remove(file_of(chat), failed);
+      break;
+    }
+    bytes += size;
+    ++chats;
+  }
+  drop_files_beyond(most_bytes_);
+  return chats;
+}
+
+// The newest files stay.
+void KeptKv::drop_files_beyond(int64_t most) const {
+  std::vector<std::pair<fs::file_time_type, fs::path>> files;
+  std::error_code failed;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_, failed))
+    if (entry.is_regular_file() && entry.path().filename() != "key")
+      files.emplace_back(entry.last_write_time(), entry.path());
+  std::sort(files.rbegin(), files.rend());
+  int64_t bytes = 0;
+  for (const auto& [time, file] : files) {
+    bytes += static_cast<int64_t>(fs::file_size(file, failed));
+    if (bytes > most) fs::remove(file, failed);
+  }
+}
+
+}  // namespace server
