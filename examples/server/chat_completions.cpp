@@ -166,6 +166,7 @@ class ChatCompletion {
       std::vector<std::string> chunks;
       co_await next(service_, run_[0], [&](size_t choice, const Event& event) { add_chunks(choice, event, chunks); });
       for (std::string& one : chunks) co_await exchange_.event(std::move(one));
+      if (!chunks.empty()) service_.metrics.event_to_socket.add(run_[0].reply->seconds());
     }
     keep();
     if (wanted_.usage_in_stream) co_await exchange_.event(usage_chunk());

@@ -205,6 +205,8 @@ class Completion {
         co_await next(service_, runs_[r],
                       [&](size_t choice, const Event& event) { add_chunk(r, choice, event, chunks); });
         for (std::string& one : chunks) co_await exchange_.event(std::move(one));
+        // Events of a later prompt waited for the one before it.
+        if (!chunks.empty() && r == 0) service_.metrics.event_to_socket.add(runs_[r].reply->seconds());
       }
     }
     count_finished(service_, exchange_, runs_);

@@ -36,7 +36,7 @@ std::string Metrics::text(const std::string& model, const kaiju::Metrics& engine
   };
   const auto& global = engine.blocks[static_cast<int32_t>(kaiju::BlockKind::kGlobal)];
   const auto& window = engine.blocks[static_cast<int32_t>(kaiju::BlockKind::kWindow)];
-  const int32_t total = global.total + window.total, idle = global.free + window.free;
+  const int32_t total = global.total + window.total, idle = global.free + global.cached + window.free + window.cached;
   const double used = total > 0 ? 1.0 - static_cast<double>(idle) / total : 0;
   value("vllm:num_requests_running", "gauge", "Requests that are computed.",
         static_cast<double>(engine.requests_running));
@@ -61,6 +61,8 @@ std::string Metrics::text(const std::string& model, const kaiju::Metrics& engine
   out += first_token.text("vllm:time_to_first_token_seconds", "Seconds to the first token.", labels);
   out += between_tokens.text("vllm:inter_token_latency_seconds", "Seconds between two tokens.", labels);
   out += whole.text("vllm:e2e_request_latency_seconds", "Seconds of a whole request.", labels);
+  out += event_to_socket.text("kaiju_server_event_to_socket_seconds",
+                              "Seconds from an event of the engine until its text was written to the socket.", labels);
   value("kaiju_steps_total", "counter", "Steps of the engine.", static_cast<double>(engine.steps));
   value("kaiju_step_seconds_total", "counter", "Time inside steps.", 1e-9 * static_cast<double>(engine.step_ns));
   value("kaiju_tokens_prefilled_total", "counter", "Prompt tokens that were computed.",

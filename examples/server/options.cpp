@@ -23,7 +23,7 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   option("--port", options.port, "N", "port to listen on; 0 chooses a free one")->check(whole_number(0, 65535));
   option("--keys", options.keys, "FILE",
          "API keys, their names, limits and rights (README.md); without, everybody may ask");
-  option("--log", options.log, "FILE", "access log in JSON lines; - is standard error, empty text none");
+  option("--log", options.log, "FILE", "access log in JSON lines; - is standard error; none: no log");
   option("--store", options.store, "FILE",
          "where characters and chats are kept: a file of SQLite, or postgresql://...; none: they are not served");
   option("--characters", options.characters, "FOLDER", "cards for a store that is new");

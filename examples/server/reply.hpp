@@ -14,17 +14,22 @@ namespace server {
 // Collects events until a coroutine takes them.
 class Reply : public Sink {
  public:
+  using Clock = std::chrono::steady_clock;
   explicit Reply(boost::asio::io_context& io) : signal_(io, boost::asio::steady_timer::time_point::max()) {}
 
-  void on_event(const kaiju::Event& event) override {
+  void on_event(const kaiju::Event& event, Clock::time_point polled) override {
+    if (events_.empty()) oldest_ = polled;
     events_.push_back(event);
     signal_.cancel();
   }
   // Waits until there are events, and takes them.
   boost::asio::awaitable<std::deque<kaiju::Event>> take();
+  // Since the oldest event that was taken last left the engine.
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - taken_).count(); }
 
  private:
   std::deque<kaiju::Event> events_;
+  Clock::time_point oldest_, taken_;  // of the events that wait; of those that were taken
   boost::asio::steady_timer signal_;
 };
 
