@@ -17,10 +17,10 @@ SERVER, MODEL = sys.argv[1:3]
 class Running:
     """A server on a port of its own, and its access log."""
 
-    def __init__(self, *arguments, store=None):
+    def __init__(self, *arguments, store=None, port=0):
         self.folder = tempfile.TemporaryDirectory()
         self.log_file = pathlib.Path(self.folder.name, "access.log")
-        self.process = subprocess.Popen([SERVER, "--model", MODEL, "--port", "0", "--threads", "1",
+        self.process = subprocess.Popen([SERVER, "--model", MODEL, "--port", str(port), "--threads", "1",
                                          "--log", str(self.log_file), "--store", store or self.folder.name + "/store",
                                          *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         line = self.process.stdout.readline()
