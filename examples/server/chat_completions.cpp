@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "failure.hpp"
+#include "grammar.hpp"
 #include "messages.hpp"
 #include "openai.hpp"
 
@@ -32,8 +33,10 @@ class ChatCompletion : public Completion {
   ChatCompletion(Service& service, Exchange& exchange)
       : Completion(service, exchange, {true, "chatcmpl-", "chat.completion", "chat.completion.chunk"}) {}
 
-  // The tokens of the prompt alone.
+  // The tokens of the prompt alone. Refuses what answer would refuse.
   Json render() {
+    const Wanted wanted = read_wanted(fields_, true, service_.defaults, *service_.model);
+    (void)read_grammar(fields_, exchange_.body(), wanted);
     const bool begin = fields_.flag("add_generation_prompt", true);
     const std::string salt = service_.tenants.salt(tenant_, fields_.text("cache_salt"));
     const Prompt prompt = prompt_of(service_, salt, read_messages(fields_, service_.chat()), begin);

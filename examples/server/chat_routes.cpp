@@ -503,6 +503,7 @@ class ChatRoutes::Impl {
     if (turn < 0 || turn >= asked.chat.turn_count)
       throw bad_request(fmt::format("there is no turn {}; the chat has {}", turn, asked.chat.turn_count), "turn");
     if (part != "user" && part != "reply") throw bad_request("part must be user or reply", "part");
+    if (!fields.has("text")) throw bad_request("text is missing: what the part is now", "text");
     const std::vector<int32_t> tokens = edited_tokens(asked, static_cast<size_t>(turn), part == "user", text);
     co_await store_.run([&](ks::Store& store) {
       return part == "user" ? store.edit_user(asked.owner, asked.id, turn, text, tokens)

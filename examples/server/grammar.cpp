@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "failure.hpp"
 
 namespace server {
@@ -53,6 +55,9 @@ Grammar of_structured_outputs(const Fields& fields, std::string_view body) {
   const char* const field = "structured_outputs";
   if (!fields.at(field).is_object()) throw bad_request("structured_outputs must be an object", field);
   const Fields inner(fields.at(field));
+  const auto names = {"json", "json_object", "regex", "choice", "grammar"};
+  if (std::ranges::count_if(names, [&](const char* name) { return inner.has(name); }) > 1)
+    throw bad_request("structured_outputs takes one of json, json_object, regex, choice and grammar", field);
   if (inner.has("json")) {
     if (!inner.at("json").is_string()) return of_schema(OrderedJson::parse(body).at(field).at("json"), field);
     const OrderedJson parsed = OrderedJson::parse(inner.text("json"), nullptr, false);

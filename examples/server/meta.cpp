@@ -26,23 +26,24 @@ Json tokenize(Service& service, Exchange& exchange) {
   const nlohmann::json body = exchange.json();
   const Fields fields(body);
   Tenant& tenant = service.tenants.of(exchange);
+  const bool special = fields.flag("add_special_tokens", true), begin = fields.flag("add_generation_prompt", true);
+  const bool strings = fields.flag("return_token_strs", false);
+  const std::string text = fields.text("prompt");
   std::vector<int32_t> tokens;
   if (fields.has("messages")) {
     const std::string salt = service.tenants.salt(tenant, fields.text("cache_salt"));
-    const bool begin = fields.flag("add_generation_prompt", true);
     tokens = prompt_of(service, salt, read_messages(fields, service.chat()), begin).tokens;
   } else {
     if (!fields.has("prompt")) throw bad_request("prompt is missing: give a text, or messages", "prompt");
-    if (auto chat = service.model->chat(); chat.ok() && fields.flag("add_special_tokens", true))
-      (*chat)->append_begin(tokens);
-    auto encoded = service.tokenizer().encode(fields.text("prompt"));
+    if (auto chat = service.model->chat(); chat.ok() && special) (*chat)->append_begin(tokens);
+    auto encoded = service.tokenizer().encode(text);
     if (!encoded.ok()) throw of_status(encoded.status(), "prompt");
     tokens.insert(tokens.end(), encoded->begin(), encoded->end());
   }
   Json answer = {
       {"count", tokens.size()}, {"max_model_len", service.driver.engine().info().context}, {"tokens", tokens}};
   answer["token_strs"] = nullptr;
-  if (fields.flag("return_token_strs", false)) {
+  if (strings) {
     answer["token_strs"] = Json::array();
     for (const int32_t token : tokens) answer["token_strs"].push_back(token_text(service, token));
   }

@@ -78,6 +78,8 @@ void read_sampling(const Fields& fields, const Defaults& defaults, int32_t vocab
 
 void read_stops(const Fields& fields, const kaiju::Model& model, kaiju::RequestOptions& to) {
   to.stop_strings = fields.texts("stop");
+  if (std::ranges::any_of(to.stop_strings, &std::string::empty))
+    throw bad_request("stop has an empty text, which every reply contains", "stop");
   if (fields.flag("ignore_eos", false)) {
     to.stop_tokens.emplace();
     return;

@@ -247,6 +247,15 @@ class Rude(OfServer):
         self.assertEqual(self.server.ask("GET", "/v1/chat/completions")[0], 405)
         self.assertEqual(self.server.ask("POST", "/v1/embeddings", {})[0], 404)
 
+    def test_a_prompt_is_rendered_only_where_it_would_be_answered(self):
+        for wrong, says in (({"temperature": 101}, "temperature must be"), ({"stop": [""]}, "stop has an empty text"),
+                            ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "takes one of"),
+                            ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools is not supported")):
+            for path in ("/v1/chat/completions", "/v1/chat/completions/render"):
+                status, answer = self.server.post(path, messages=ASK, **wrong)
+                self.assertEqual(status, 400)
+                self.assertIn(says, answer["error"]["message"])
+
     def raw(self, data, most=65536):
         with socket.create_connection(("127.0.0.1", self.server.port), timeout=10) as connection:
             connection.sendall(data)

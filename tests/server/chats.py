@@ -77,6 +77,8 @@ class Chats(OfServer):
         self.assertEqual(len(self.ok("GET", f"/chats/{chat}")["turns"]), 1)
         edited = self.ok("POST", f"/chats/{fork['id']}/edit", {"turn": 0, "part": "user", "text": "What do you grow?"})
         self.assertEqual([turn["replies"] for turn in edited["turns"]], [[]])
+        status, _, text = self.server.ask("POST", f"/chats/{fork['id']}/edit", {"turn": 0, "part": "user"})
+        self.assertEqual((status, "text is missing" in text), (400, True), text)  # and the message is still there
         self.assertEqual(self.ok("POST", f"/chats/{fork['id']}/swipe", {"temperature": 0})["reply"], "I grow blue tomatoes.")
         self.assertEqual(self.ok("POST", f"/chats/{fork['id']}/undo")["turns"], [])
 
