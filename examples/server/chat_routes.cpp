@@ -426,6 +426,7 @@ class ChatRoutes::Impl {
     try {
       for (std::string& piece : pieces)
         if (!made.gone) co_await exchange.event(std::move(piece));
+      if (!pieces.empty() && !made.gone) service_.metrics.event_to_socket.add(made.run.reply->seconds());
     } catch (const boost::system::system_error&) {
       made.gone = true;
       service_.driver.cancel(made.run.request);

@@ -91,7 +91,8 @@ void Driver::run() {
       events.push_back(std::move(event));
     }
     if (!events.empty())
-      boost::asio::post(io_, [this, events = std::move(events)] { deliver(events); });
+      boost::asio::post(
+          io_, [this, events = std::move(events), now = std::chrono::steady_clock::now()] { deliver(events, now); });
     else if (!stepped)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
@@ -109,7 +110,7 @@ void Driver::guide(const Event& event) {
   }
 }
 
-void Driver::deliver(const std::vector<Event>& events) {
+void Driver::deliver(const std::vector<Event>& events, std::chrono::steady_clock::time_point polled) {
   for (const Event& event : events) {
     const auto found = ongoing_.find(event.request);
     if (found == ongoing_.end()) continue;
@@ -121,7 +122,7 @@ void Driver::deliver(const std::vector<Event>& events) {
         (void)engine_->destroy_session(found->second.session);
       ongoing_.erase(found);
     }
-    sink->on_event(event);
+    sink->on_event(event, polled);
   }
 }
 

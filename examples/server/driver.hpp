@@ -8,6 +8,7 @@
 #include <atomic>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -23,7 +24,8 @@ namespace server {
 class Sink {
  public:
   virtual ~Sink() = default;
-  virtual void on_event(const kaiju::Event& event) = 0;
+  // `polled`: when the thread that steps got the event from the engine.
+  virtual void on_event(const kaiju::Event& event, std::chrono::steady_clock::time_point polled) = 0;
 };
 
 // Says what the next token of each sequence of a request may be. Called on the thread that steps.
@@ -67,7 +69,7 @@ class Driver {
   void run();
   void run_calls();
   void guide(const kaiju::Event& event);
-  void deliver(const std::vector<kaiju::Event>& events);
+  void deliver(const std::vector<kaiju::Event>& events, std::chrono::steady_clock::time_point polled);
 
   std::shared_ptr<kaiju::Engine> engine_;
   boost::asio::io_context& io_;

@@ -39,7 +39,7 @@ class AccessLog {
   explicit AccessLog(const std::string& file) {
     if (file == "-")
       to_ = stderr;
-    else if (!file.empty() && !(to_ = std::fopen(file.c_str(), "a")))
+    else if (file != "none" && !(to_ = std::fopen(file.c_str(), "a")))
       throw std::runtime_error(file + ": cannot open for writing");
   }
   ~AccessLog() {

@@ -79,6 +79,9 @@ void add_requests(Page& page, const Metrics& metrics, const Shown& shown) {
   page.histogram("vllm:request_time_per_output_token_seconds", "Seconds between two tokens, mean of a request.",
                  metrics.a_token);
   page.histogram("vllm:e2e_request_latency_seconds", "Seconds of a whole request.", metrics.whole);
+  page.histogram("kaiju_server_event_to_socket_seconds",
+                 "Seconds from an event of the engine until its text was written to the socket.",
+                 metrics.event_to_socket);
   page.value("kaiju_requests_unfinished", "gauge", "Requests whose last event did not come yet.",
              number(shown.unfinished));
   page.value("kaiju_requests_failed_total", "counter", "Requests that failed.", number(engine.requests_failed));
@@ -93,7 +96,7 @@ void add_requests(Page& page, const Metrics& metrics, const Shown& shown) {
 void add_cache(Page& page, const kaiju::Metrics& engine) {
   const auto& global = engine.blocks[static_cast<int32_t>(kaiju::BlockKind::kGlobal)];
   const auto& window = engine.blocks[static_cast<int32_t>(kaiju::BlockKind::kWindow)];
-  const int32_t total = global.total + window.total, idle = global.free + window.free;
+  const int32_t total = global.total + window.total, idle = global.free + global.cached + window.free + window.cached;
   const double used = total > 0 ? 1.0 - static_cast<double>(idle) / total : 0;
   page.value("vllm:kv_cache_usage_perc", "gauge", "Share of the KV cache in use, 0 to 1.", used);
   page.value("vllm:gpu_cache_usage_perc", "gauge", "The same under its older name.", used);

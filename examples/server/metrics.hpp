@@ -27,6 +27,7 @@ class Histogram {
 
 struct Metrics {
   Histogram waited, first_token, between_tokens, a_token, whole;  // seconds; a_token: the mean of a request
+  Histogram event_to_socket;                                      // seconds, of text in a stream
   std::map<std::string, uint64_t> finished;                       // requests by finish_reason
   std::map<std::pair<std::string, int>, uint64_t> answers;        // by the path's pattern and status
   uint64_t disconnects = 0;

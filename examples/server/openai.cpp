@@ -249,6 +249,8 @@ asio::awaitable<void> Completion::stream() {
         take(r, choice, event);
       });
       for (std::string& one : chunks) co_await exchange_.event(std::move(one));
+      // Events of a later prompt waited for the one before it.
+      if (!chunks.empty() && r == 0) service_.metrics.event_to_socket.add(runs_[r].reply->seconds());
     }
   }
   finish();

@@ -29,7 +29,7 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   key->needs(certificate);
   option("--keys", options.keys, "FILE",
          "API keys, their names, limits and rights (README.md); without, everybody may ask");
-  option("--log", options.log, "FILE", "access log in JSON lines; - is standard error, empty text none");
+  option("--log", options.log, "FILE", "access log in JSON lines; - is standard error; none: no log");
   option("--store", options.store, "FILE",
          "where characters and chats are kept: a file of SQLite, or postgresql://...; none: they are not served");
   option(

@@ -15,6 +15,7 @@ boost::asio::awaitable<std::deque<Event>> Reply::take() {
     boost::system::error_code ignored;  // cancelled: there is an event
     co_await signal_.async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, ignored));
   }
+  taken_ = oldest_;
   co_return std::exchange(events_, {});
 }
 

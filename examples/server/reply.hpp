@@ -15,21 +15,27 @@ namespace server {
 // Collects events until a coroutine takes them, and settles the request's share as they come.
 class Reply : public Sink {
  public:
+  using Clock = std::chrono::steady_clock;
+
   Reply(boost::asio::io_context& io, std::unique_ptr<Shares::Share> share)
       : signal_(io, boost::asio::steady_timer::time_point::max()), share_(std::move(share)) {}
 
-  void on_event(const kaiju::Event& event) override {
+  void on_event(const kaiju::Event& event, Clock::time_point polled) override {
     settle(event);
+    if (events_.empty()) oldest_ = polled;
     events_.push_back(event);
     signal_.cancel();
   }
   // Waits until there are events, and takes them.
   boost::asio::awaitable<std::deque<kaiju::Event>> take();
+  // Since the oldest event that was taken last left the engine.
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - taken_).count(); }
 
  private:
   void settle(const kaiju::Event& event);
 
   std::deque<kaiju::Event> events_;
+  Clock::time_point oldest_, taken_;  // of the events that wait; of those that were taken
   boost::asio::steady_timer signal_;
   std::unique_ptr<Shares::Share> share_;  // until the request has ended
   bool begun_ = false;                    // a token has come
