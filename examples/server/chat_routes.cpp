@@ -533,8 +533,12 @@ class ChatRoutes::Impl {
     const nlohmann::json body = exchange.json();
     const Asked asked = co_await load(exchange, false);
     const int64_t turns = Fields(body).integer("turns", asked.chat.turn_count, 0, asked.chat.turn_count);
-    const ks::ChatSummary made = co_await store_.get<ks::ChatSummary>(
-        [&](ks::Store& store) { return store.fork_chat(asked.owner, asked.id, turns); });
+    const ks::ChatSummary made =
+        co_await store_.get<ks::ChatSummary>([&](ks::Store& store) -> kaiju::Result<ks::ChatSummary> {
+          auto fork = store.fork_chat(asked.owner, asked.id, turns);
+          if (fork.ok()) KAIJU_TRY(store.set_title(asked.owner, fork->id, title_of(asked.chat.title) + ", forked"));
+          return fork;
+        });
     exchange.parts.assign(1, made.id);
     co_await answer_chat(exchange, 201);
   }

@@ -72,6 +72,7 @@ class Chats(OfServer):
         self.assertEqual(self.ok("POST", f"/chats/{chat}/choose", {"reply": 0})["turns"][0]["chosen"], 0)
         self.assertEqual(self.ok("POST", f"/chats/{chat}/edit", {"turn": 0, "part": "reply", "text": "Once."})["turns"][0]["replies"][0], "Once.")
         fork = self.ok("POST", f"/chats/{chat}/fork", {"turns": 1}, 201)
+        self.assertEqual(fork["title"], self.ok("GET", f"/chats/{chat}")["title"] + ", forked")
         self.say(fork["id"], "And then?")
         self.assertEqual(len(self.ok("GET", f"/chats/{chat}")["turns"]), 1)
         edited = self.ok("POST", f"/chats/{fork['id']}/edit", {"turn": 0, "part": "user", "text": "What do you grow?"})

@@ -18,11 +18,11 @@ SERVER, MODEL = sys.argv[1:3]
 class Running:
     """A server on a port of its own, and its access log. With `certificate` it is asked over TLS and has to show it."""
 
-    def __init__(self, *arguments, store=None, certificate=None):
+    def __init__(self, *arguments, store=None, certificate=None, port=0):
         self.tls = ssl.create_default_context(cafile=certificate) if certificate else None
         self.folder = tempfile.TemporaryDirectory()
         self.log_file = pathlib.Path(self.folder.name, "access.log")
-        self.process = subprocess.Popen([SERVER, "--model", MODEL, "--port", "0", "--threads", "1",
+        self.process = subprocess.Popen([SERVER, "--model", MODEL, "--port", str(port), "--threads", "1",
                                          "--log", str(self.log_file), "--store", store or self.folder.name + "/store",
                                          *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         line = self.process.stdout.readline()
