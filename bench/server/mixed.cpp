@@ -202,11 +202,13 @@ class Mixed {
     if (answer.status == 200) compare(json::parse(answer.body)["choices"][0]["text"], asked.replies[0], "completion");
   }
 
-  // A text that nobody asked before: caches and kept histories turn over.
+  // A text that nobody asked before: caches and kept histories turn over. The first 200,000 requests
+  // fill both.
   asio::awaitable<void> new_text(Client& client) {
     Question asked;
     asked.max_tokens = 4;
-    for (uint64_t i = 0, words = 1 + draw(60); i < words; ++i) asked.text += fmt::format("{:x} ", draw(1 << 30));
+    for (uint64_t i = 0, words = 1 + draw(made_ < 200000 ? 430 : 60); i < words; ++i)
+      asked.text += fmt::format("{:x} ", draw(1 << 30));
     const Answer answer = co_await ask(client, request_text("POST", "/v1/chat/completions", chat_body(asked).dump()));
     expect(answer, 200, "a new text");
   }
@@ -355,7 +357,7 @@ class Mixed {
     } else if (place < 760) {
       ++counts_["completion of tokens"];
       co_await completion(client);
-    } else if (place < 800) {
+    } else if (place < 805) {
       ++counts_["new text"];
       co_await new_text(client);
     } else if (place < 830) {

@@ -19,17 +19,17 @@ class Histogram {
   std::string text(const std::string& name, const std::string& help, const std::string& labels) const;
 
  private:
-  static constexpr std::array<double, 19> kBounds = {0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1,
-                                                     0.2,    0.5,    1,      2,     5,     10,    20,   60,   600};
+  static constexpr std::array<double, 18> kBounds = {0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1,
+                                                     0.2,    0.5,    1,     2,     5,     10,   20,   60,   600};
   std::array<uint64_t, kBounds.size() + 1> counts_{};
   double sum_ = 0;
 };
 
 struct Metrics {
   Histogram waited, first_token, between_tokens, a_token, whole;  // seconds; a_token: the mean of a request
-  Histogram event_to_socket;                 // from the engine's event until its text was written to the socket
-  std::map<std::string, uint64_t> finished;  // requests by finish_reason
-  std::map<std::pair<std::string, int>, uint64_t> answers;  // by the path's pattern and status
+  Histogram event_to_socket;                                      // seconds, of text in a stream
+  std::map<std::string, uint64_t> finished;                       // requests by finish_reason
+  std::map<std::pair<std::string, int>, uint64_t> answers;        // by the path's pattern and status
   uint64_t disconnects = 0;
 };
 

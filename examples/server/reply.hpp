@@ -16,6 +16,7 @@ namespace server {
 class Reply : public Sink {
  public:
   using Clock = std::chrono::steady_clock;
+
   Reply(boost::asio::io_context& io, std::unique_ptr<Shares::Share> share)
       : signal_(io, boost::asio::steady_timer::time_point::max()), share_(std::move(share)) {}
 

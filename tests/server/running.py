@@ -18,7 +18,7 @@ SERVER, MODEL = sys.argv[1:3]
 class Running:
     """A server on a port of its own, and its access log. With `certificate` it is asked over TLS and has to show it."""
 
-    def __init__(self, *arguments, store=None, port=0, certificate=None):
+    def __init__(self, *arguments, store=None, certificate=None, port=0):
         self.tls = ssl.create_default_context(cafile=certificate) if certificate else None
         self.folder = tempfile.TemporaryDirectory()
         self.log_file = pathlib.Path(self.folder.name, "access.log")

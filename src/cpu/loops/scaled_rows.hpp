@@ -3,6 +3,8 @@
 // less than a tenth of its time.
 #pragma once
 
+#include <utility>
+
 #include "attention.hpp"
 #include "rows.hpp"
 
@@ -14,13 +16,33 @@ constexpr float kWideSteps = 32512.0f;
 
 KAIJU_INLINE Floats magnitude(Floats x) { return (Floats)((Ints)x & 0x7FFFFFFF); }
 
+// Lane i becomes lane i ^ stride. GCC 11 lacks Clang's built-in function, and Clang lacks GCC's.
+#ifdef __clang__
+template <int kStride, int... kLane>
+KAIJU_INLINE Floats swapped(Floats x, std::integer_sequence<int, kLane...>) {
+  return __builtin_shufflevector(x, x, (kLane ^ kStride)...);
+}
+template <int kStride>
+KAIJU_INLINE Floats swapped(Floats x) {
+  return swapped<kStride>(x, std::make_integer_sequence<int, kLanes>());
+}
+#else
+template <int kStride>
+KAIJU_INLINE Floats swapped(Floats x) {
+  Ints partner;
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) partner[i] = i ^ kStride;
+  return __builtin_shuffle(x, partner);
+}
+#endif
+
 // Lane i becomes x[i] + x[i + stride], or x[i - stride] - x[i] where the bit `stride` of i is set.
 template <int kStride>
 KAIJU_INLINE Floats butterfly(Floats x) {
-  Ints partner, sign;
+  Ints sign;
 #pragma GCC unroll 16
-  for (int i = 0; i < kLanes; ++i) partner[i] = i ^ kStride, sign[i] = i & kStride ? INT32_MIN : 0;
-  return __builtin_shuffle(x, partner) + (Floats)((Ints)x ^ sign);
+  for (int i = 0; i < kLanes; ++i) sign[i] = i & kStride ? INT32_MIN : 0;
+  return swapped<kStride>(x) + (Floats)((Ints)x ^ sign);
 }
 
 // The Hadamard transform of one block in registers.
