@@ -3,31 +3,19 @@
     chats.py KAIJU_SERVER MODEL [Class.test ...]
 """
 
-import base64
 import json
 import os
 import pathlib
 import random
 import signal
-import struct
 import sys
 import tempfile
 import threading
 import unittest
-import zlib
 
-from running import OfServer, Running
+from running import OfServer, Running, png_card
 
 PIP = {"name": "Pip", "description": "Pip is a robot who keeps a garden. Pip grows blue tomatoes. Pip is afraid of snails."}
-
-
-def png_card(card):
-    """A PNG of one pixel with a V2 card of Tavern's in it."""
-    def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-    text = b"chara\0" + base64.b64encode(json.dumps({"spec": "chara_card_v2", "spec_version": "2.0", "data": card}).encode())
-    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)) + chunk(b"tEXt", text) +
-            chunk(b"IDAT", zlib.compress(b"\0\0")) + chunk(b"IEND", b""))
 
 
 class Chats(OfServer):

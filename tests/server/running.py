@@ -1,18 +1,34 @@
 """What the tests of kaiju-server share: a server that runs, and what is asked of it."""
 
+import base64
 import http.client
 import json
 import pathlib
 import re
 import signal
 import ssl
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+import zlib
 
 SERVER, MODEL = sys.argv[1:3]
+
+
+def png_card(card):
+    """A PNG of one pixel with a card of Tavern's in it: the whole card, or its data."""
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    card = card if "spec" in card else {"spec": "chara_card_v2", "spec_version": "2.0", "data": card}
+    text = b"chara\0" + base64.b64encode(json.dumps(card).encode())
+    head = struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"tEXt", text) +
+            chunk(b"IDAT", zlib.compress(b"\0\0")) + chunk(b"IEND", b""))
 
 
 class Running:
