@@ -21,5 +21,6 @@ parse_headers_once(kaiju_test_headers -O0 "${of_tests};<nlohmann/json.hpp>"
 parse_headers_once(kaiju_test_headers_optimised "" "${of_tests}" "test_cpu;test_conformance;test_replay")
 parse_headers_once(kaiju_program_headers -O0 "<CLI/CLI.hpp>;<nlohmann/json.hpp>" "kaiju-inspect;kaiju-make;kaiju-score;kaiju-perplexity;kaiju-compare;kaiju-encode;kaiju-chat;kaiju-bench")
 if(TARGET kaiju-server)
-  set_target_properties(kaiju-server PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)  # most of its time is Boost's headers
+  set_target_properties(kaiju_server PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)  # most of its time is Boost's headers
+  target_compile_options(kaiju_server PRIVATE -O0)
 endif()
