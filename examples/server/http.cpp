@@ -119,7 +119,9 @@ class Connection<Stream>::Ours : public Exchange {
     done = true;
     if (response.need_eof()) closing = true;
     connection_.expires_after(connection_.server_.limits().write_seconds);
-    co_await http::async_write(connection_.stream_, response, asio::use_awaitable);
+    error_code error;
+    co_await http::async_write(connection_.stream_, response, asio::redirect_error(asio::use_awaitable, error));
+    check(error);
   }
 
   asio::awaitable<void> begin_events() override {
@@ -136,7 +138,10 @@ class Connection<Stream>::Ours : public Exchange {
     streaming = true;
     http::response_serializer<http::empty_body> serializer{head};
     connection_.expires_after(connection_.server_.limits().write_seconds);
-    co_await http::async_write_header(connection_.stream_, serializer, asio::use_awaitable);
+    error_code error;
+    co_await http::async_write_header(connection_.stream_, serializer,
+                                      asio::redirect_error(asio::use_awaitable, error));
+    check(error);
   }
 
   asio::awaitable<void> event(std::string data) override { co_await write("data: " + data + "\n\n"); }
@@ -157,10 +162,20 @@ class Connection<Stream>::Ours : public Exchange {
     for (const auto& [name, value] : answer_headers) response.set(name, value);
   }
 
+  // A write that fails may be the first sign that the client has gone.
+  void check(error_code error) {
+    if (!error) return;
+    if (auto gone = std::exchange(on_gone, nullptr)) gone();
+    throw boost::system::system_error(error);
+  }
+
   asio::awaitable<void> write(std::string text, std::string_view after = {}) {
     if (chunked_) text = fmt::format("{:x}\r\n{}\r\n{}", text.size(), text, after);
     connection_.expires_after(connection_.server_.limits().write_seconds);
-    co_await asio::async_write(connection_.stream_, asio::buffer(text), asio::use_awaitable);
+    error_code error;
+    co_await asio::async_write(connection_.stream_, asio::buffer(text),
+                               asio::redirect_error(asio::use_awaitable, error));
+    check(error);
   }
 
   Connection& connection_;

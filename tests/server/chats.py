@@ -10,6 +10,7 @@ import random
 import signal
 import sys
 import tempfile
+import time
 import threading
 import unittest
 
@@ -188,6 +189,8 @@ class Kept(unittest.TestCase):
                 answer = self.say(server, chat, "What are you afraid of?")
                 self.assertGreaterEqual(answer["cached_tokens"], last["prompt_tokens"] if kept else 0)
                 self.assertEqual(answer["cached_tokens"] > 0, kept)
+                while not server.log():  # the line comes after the answer
+                    time.sleep(0.01)
                 self.assertEqual(server.log()[-1].get("restored", False), kept)
                 replies.append(answer["reply"])
                 self.assertEqual(server.stop(), 0)
