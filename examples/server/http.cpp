@@ -159,8 +159,17 @@ class Connection<Stream>::Ours : public Exchange {
 
   asio::awaitable<void> write(std::string text, std::string_view after = {}) {
     if (chunked_) text = fmt::format("{:x}\r\n{}\r\n{}", text.size(), text, after);
+    size_t sent = 0;
+    if constexpr (!kEncrypted) {  // mostly there is room: the text leaves now, not after the others' that are ready
+      error_code error;
+      tcp::socket& socket = connection_.stream_.socket();
+      if (!socket.non_blocking()) socket.non_blocking(true, error);
+      if (!error) sent = socket.write_some(asio::buffer(text), error);
+      if (error && error != asio::error::would_block) throw boost::system::system_error(error);
+      if (sent == text.size()) co_return;
+    }
     connection_.expires_after(connection_.server_.limits().write_seconds);
-    co_await asio::async_write(connection_.stream_, asio::buffer(text), asio::use_awaitable);
+    co_await asio::async_write(connection_.stream_, asio::buffer(text) + sent, asio::use_awaitable);
   }
 
   Connection& connection_;
