@@ -77,7 +77,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   world.io.run();
   promise(!escaped, "nothing escapes from a handler");
   promise(asked.answers == 1, "a request has one answer");
-  promise(asked.status == 200 || (asked.status >= 400 && asked.status < 500), "what a client sends is no fault of ours");
+  promise(asked.status == 200 || (asked.status >= 400 && asked.status < 500),
+          "what a client sends is no fault of ours");
   if (asked.method != "HEAD") promise(nlohmann::json::accept(asked.body_sent), "an answer is JSON");
   return 0;
 }
