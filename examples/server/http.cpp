@@ -171,9 +171,17 @@ class Connection<Stream>::Ours : public Exchange {
 
   asio::awaitable<void> write(std::string text, std::string_view after = {}) {
     if (chunked_) text = fmt::format("{:x}\r\n{}\r\n{}", text.size(), text, after);
-    connection_.expires_after(connection_.server_.limits().write_seconds);
+    size_t sent = 0;
     error_code error;
-    co_await asio::async_write(connection_.stream_, asio::buffer(text),
+    if constexpr (!kEncrypted) {  // mostly there is room: the text leaves now, not after the others' that are ready
+      tcp::socket& socket = connection_.stream_.socket();
+      if (!socket.non_blocking()) socket.non_blocking(true, error);
+      if (!error) sent = socket.write_some(asio::buffer(text), error);
+      if (error != asio::error::would_block) check(error);
+      if (sent == text.size()) co_return;
+    }
+    connection_.expires_after(connection_.server_.limits().write_seconds);
+    co_await asio::async_write(connection_.stream_, asio::buffer(text) + sent,
                                asio::redirect_error(asio::use_awaitable, error));
     check(error);
   }

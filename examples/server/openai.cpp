@@ -282,13 +282,12 @@ Completion::Json Completion::whole_answer() const {
 }
 
 std::string Completion::chunk(size_t run, size_t choice, const Json& fields) const {
-  Json data = head(form_.chunk);
-  Json one = {{"index", run * runs_[run].choices.size() + choice}};
-  one.update(fields);
-  data["choices"] = Json::array();
-  data["choices"].push_back(std::move(one));
-  if (wanted_.usage_in_stream) data["usage"] = nullptr;
-  return dump(data);
+  if (chunk_head_.empty()) {
+    chunk_head_ = dump(head(form_.chunk));
+    chunk_head_.pop_back();
+  }
+  return fmt::format(R"({},"choices":[{{"index":{},{}]{}}})", chunk_head_, run * runs_[run].choices.size() + choice,
+                     dump(fields).substr(1), wanted_.usage_in_stream ? R"(,"usage":null)" : "");
 }
 
 std::string Completion::usage_chunk() const {

@@ -96,7 +96,8 @@ class Completion {
 
   const Form form_;
   const int64_t created_ = unix_time();
-  bool gone_ = false;  // the client
+  mutable std::string chunk_head_;  // what every chunk begins with, made once
+  bool gone_ = false;               // the client
 };
 
 }  // namespace server

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "examples/server/failure.hpp"
+#include "examples/server/grammar.hpp"
 #include "examples/server/http.hpp"
 #include "examples/server/messages.hpp"
 #include "examples/server/parameters.hpp"
@@ -24,6 +25,7 @@ inline void read_body(const server::Exchange& exchange, bool chat) {
   const nlohmann::json body = exchange.json();
   const server::Fields fields(body);
   const server::Wanted wanted = server::read_wanted(fields, chat, {}, server_model());
+  (void)server::read_grammar(fields, exchange.body(), wanted);
   const kaiju::RequestOptions& options = wanted.options;
   promise(wanted.n >= 1 && wanted.n <= wanted.best_of && options.sequence_count == wanted.best_of,
           "at least as many sequences as choices");

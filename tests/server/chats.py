@@ -229,7 +229,7 @@ class Kept(unittest.TestCase):
         print(f"seed {seed}, {kills} kills")
         draw = random.Random(seed)
         with tempfile.TemporaryDirectory() as folder:
-            store, answered = folder + "/store", []
+            store, answered = os.environ.get("KAIJU_SERVER_STORE", folder + "/store"), []
             chat = None
             for _ in range(kills):
                 server = Running(store=store)
