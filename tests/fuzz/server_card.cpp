@@ -8,7 +8,7 @@
 using fuzz::promise;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const auto card = kaiju::server::read_card({reinterpret_cast<const char*>(data), size});
+  auto card = kaiju::server::read_card({reinterpret_cast<const char*>(data), size});
   if (!card.ok()) {
     promise(!card.status().message().empty() && card.status().message().size() < 2000, "a problem is said, briefly");
     return 0;
@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   promise(card->book.size() <= kaiju::server::kMaxBookEntries, "a book has few entries");
   for (const std::string* text : {&card->name, &card->description, &card->greeting, &card->canonical})
     promise(chat::utf8_error(*text) == std::string_view::npos, "a card is UTF-8");
-  const auto again = kaiju::server::read_card(card->canonical);
+  auto again = kaiju::server::read_card(card->canonical);
   promise(again.ok() && again->canonical == card->canonical && again->digest == card->digest,
           "the canonical form is a card of the same meaning");
   return 0;
