@@ -28,8 +28,7 @@ struct Options {
   int port = 8080, pid = 0, clients = 64, questions = 200;
   int64_t requests = 1000000, every = 50000;
   uint64_t seed = 1;
-  std::string model;
-  bool chats = true;
+  std::string model, only;
 };
 
 // A question, how it is sampled, and what the library answers.
@@ -89,11 +88,9 @@ class Mixed {
     tools::print("seed {}; {} questions were answered by the library\n", options_.seed, questions_.size());
     begin_ = Clock::now();
     report();
-    if (options_.chats) {
-      asio::co_spawn(io_, make_character(), asio::detached);
-      io_.run();
-      io_.restart();
-    }
+    asio::co_spawn(io_, make_character(), asio::detached);
+    io_.run();
+    io_.restart();
     for (int i = 0; i < options_.clients; ++i) asio::co_spawn(io_, client(), asio::detached);
     io_.run();
     io_.restart();
@@ -234,7 +231,7 @@ class Mixed {
     client.close();
   }
 
-  asio::awaitable<void> read_slowly() {
+  asio::awaitable<void> read_slowly(Client&) {
     Client client(io_, endpoint_of(options_.port));
     co_await client.connect();
     client.socket().set_option(asio::socket_base::receive_buffer_size(2048));
@@ -281,7 +278,7 @@ class Mixed {
   }
 
   // What is no HTTP, or ends in its middle.
-  asio::awaitable<void> noise() {
+  asio::awaitable<void> noise(Client&) {
     Client client(io_, endpoint_of(options_.port));
     co_await client.connect();
     switch (draw(5)) {
@@ -346,42 +343,33 @@ class Mixed {
     expect(answer, 200, "delete");
   }
 
+  struct Kind {
+    const char* name;
+    uint64_t share;  // of 1000
+    asio::awaitable<void> (Mixed::*run)(Client&);
+  };
+  asio::awaitable<void> leave_in_stream(Client&) { return leave(false); }
+  asio::awaitable<void> leave_at_once(Client&) { return leave(true); }
+
   asio::awaitable<void> one(Client& client) {
-    const uint64_t place = draw(1000);
-    if (place < 330) {
-      ++counts_["chat"];
-      co_await chat_whole(client);
-    } else if (place < 560) {
-      ++counts_["chat, stream"];
-      co_await chat_stream(client);
-    } else if (place < 760) {
-      ++counts_["completion of tokens"];
-      co_await completion(client);
-    } else if (place < 805) {
-      ++counts_["new text"];
-      co_await new_text(client);
-    } else if (place < 830) {
-      ++counts_["left in a stream"];
-      co_await leave(false);
-    } else if (place < 840) {
-      ++counts_["left at once"];
-      co_await leave(true);
-    } else if (place < 842) {
-      ++counts_["slow reader"];
-      co_await read_slowly();
-    } else if (place < 905) {
-      ++counts_["bad body or path"];
-      co_await mistake(client);
-    } else if (place < 915) {
-      ++counts_["no HTTP"];
-      co_await noise();
-    } else if (place < 997 || character_.empty()) {
-      ++counts_["small"];
-      co_await small(client);
-    } else {
-      ++counts_["a chat in the store"];
-      co_await talk(client);
-    }
+    static constexpr std::array<Kind, 11> kKinds = {{{"chat", 330, &Mixed::chat_whole},
+                                                     {"chat-stream", 230, &Mixed::chat_stream},
+                                                     {"completion", 200, &Mixed::completion},
+                                                     {"new-text", 45, &Mixed::new_text},
+                                                     {"left-in-stream", 25, &Mixed::leave_in_stream},
+                                                     {"left-at-once", 10, &Mixed::leave_at_once},
+                                                     {"slow-reader", 2, &Mixed::read_slowly},
+                                                     {"mistake", 63, &Mixed::mistake},
+                                                     {"noise", 10, &Mixed::noise},
+                                                     {"stored-chat", 3, &Mixed::talk},
+                                                     {"small", 82, &Mixed::small}}};
+    const Kind* kind = kKinds.data();
+    if (options_.only.empty())
+      for (uint64_t place = draw(1000); place >= kind->share; ++kind) place -= kind->share;
+    else
+      while (kind->name != options_.only) ++kind;
+    ++counts_[kind->name];
+    co_await (this->*kind->run)(client);
   }
 
   asio::awaitable<void> client() {
@@ -446,7 +434,9 @@ void add_mixed(CLI::App& app, int& status) {
   command->add_option("--requests", options->requests, "requests in all")->capture_default_str();
   command->add_option("--every", options->every, "requests between two lines of the report")->capture_default_str();
   command->add_option("--seed", options->seed, "of the random choices")->capture_default_str();
-  command->add_flag("!--no-chats", options->chats, "leave out chats in the store");
+  command->add_option("--only", options->only, "one kind of request alone")
+      ->check(CLI::IsMember({"chat", "chat-stream", "completion", "new-text", "left-in-stream", "left-at-once",
+                             "slow-reader", "mistake", "noise", "stored-chat", "small"}));
   command->callback([options, &status] { status = Mixed(*options).run(); });
 }
 

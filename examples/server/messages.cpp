@@ -96,7 +96,9 @@ Prompt prompt_of(Service& service, const std::string& salt, const std::vector<Me
 
 void keep_reply(Service& service, const std::string& salt, std::vector<Message> messages, const Prompt& prompt,
                 const std::string& text, const std::vector<int32_t>& reply, bool stopped) {
-  Transcripts::Kept kept{prompt.tokens, stopped};
+  Transcripts::Kept kept{{}, stopped};
+  kept.tokens.reserve(prompt.tokens.size() + reply.size());  // exactly what it counts for
+  kept.tokens.insert(kept.tokens.end(), prompt.tokens.begin(), prompt.tokens.end());
   kept.tokens.insert(kept.tokens.end(), reply.begin(), reply.end());
   if (prompt.continues)
     messages.back().text += text;
