@@ -204,7 +204,7 @@ class Mixed {
   asio::awaitable<void> new_text(Client& client) {
     Question asked;
     asked.max_tokens = 4;
-    for (uint64_t i = 0, words = 1 + draw(made_ < 200000 ? 430 : 60); i < words; ++i)
+    for (uint64_t i = 0, words = 1 + draw(made_ < 200000 && options_.only.empty() ? 430 : 60); i < words; ++i)
       asked.text += fmt::format("{:x} ", draw(1 << 30));
     const Answer answer = co_await ask(client, request_text("POST", "/v1/chat/completions", chat_body(asked).dump()));
     expect(answer, 200, "a new text");
