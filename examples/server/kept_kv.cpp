@@ -45,6 +45,8 @@ KeptKv::KeptKv(Driver& driver, std::string folder, int64_t most_bytes)
   if (!failed) fs::permissions(folder_, fs::perms::owner_all, failed);
   if (failed) throw std::runtime_error(folder_ + ": " + failed.message());
   key_ = key_in(fs::path(folder_) / "key");
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_))
+    files_.insert(entry.path().filename().string());
   try {
     (void)sealer_of(key_);
   } catch (const std::runtime_error& problem) {
@@ -53,7 +55,7 @@ KeptKv::KeptKv(Driver& driver, std::string folder, int64_t most_bytes)
 }
 
 void KeptKv::hold(const std::string& chat, SessionId session) {
-  restored_.insert(chat);
+  files_.erase(chat);
   const auto [place, added] = held_.try_emplace(chat, Held{session, 0});
   if (!added) (void)driver_.engine().destroy_session(place->second.session);
   place->second = {session, ++uses_};
@@ -69,13 +71,14 @@ void KeptKv::forget(const std::string& chat) {
     (void)driver_.engine().destroy_session(found->second.session);
     held_.erase(found);
   }
+  files_.erase(chat);
   std::error_code ignored;
   fs::remove(file_of(chat), ignored);
 }
 
 boost::asio::awaitable<bool> KeptKv::restore(const std::string& chat, const kaiju::Scope& scope) {
   const std::string file = file_of(chat);
-  if (!restored_.insert(chat).second || !fs::exists(file)) co_return false;
+  if (files_.erase(chat) == 0 || !fs::exists(file)) co_return false;
   kaiju::RestoreOptions options;
   options.key = sealer_of(key_);
   options.scope = scope;

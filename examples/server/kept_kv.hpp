@@ -43,7 +43,7 @@ class KeptKv {
     uint64_t used;
   };
   std::map<std::string, Held> held_;
-  std::set<std::string> restored_;  // chats whose file was looked for
+  std::set<std::string> files_;  // chats with a file of an earlier run, which nobody has asked for yet
   uint64_t uses_ = 0;
 };
 
