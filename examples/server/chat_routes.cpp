@@ -123,6 +123,7 @@ class ChatRoutes::Impl {
       : service_(service), store_(std::move(store)), keys_(keys), kv_(kv) {}
 
   void add(Server& server);
+  void join() { store_.join(); }
 
  private:
   struct Asked {
@@ -348,12 +349,15 @@ class ChatRoutes::Impl {
   asio::awaitable<void> reply(Exchange& exchange, Asked& asked, const Fields& fields, ks::Turn& turn, size_t index,
                               size_t earlier) {
     Tenant& tenant = service_.tenants.of(exchange);
-    std::unique_ptr<Guide> guide = co_await guide_of(exchange, fields);
+    Wanted wanted = read_wanted(fields, true, service_.defaults, *service_.model);
+    if (wanted.n != 1) throw bad_request("n must be 1: ask again with swipe", "n");
+    const Grammar grammar = read_grammar(fields, exchange.body(), wanted);
+    std::unique_ptr<Guide> guide = co_await service_.grammars.guide(grammar, 1);
     if (kv_) exchange.log["restored"] = co_await kv_->restore(asked.id, scope_of(tenant, asked, fields));
     check_idle(asked.id);  // another may have begun while the chat was loaded
     service_.tenants.admit(tenant);
     const AtOnce counted(tenant);
-    Reply made = prepare(tenant, asked, fields, turn, earlier, std::move(guide));
+    Reply made = prepare(tenant, asked, fields, turn, earlier, std::move(wanted), std::move(guide));
     Busy busy(*this, asked.id, made.run.request);
     exchange.on_gone = [this, &made, &tenant] {
       count_disconnect(service_, tenant);
@@ -367,7 +371,12 @@ class ChatRoutes::Impl {
       if (made.wanted.stream) co_await send(exchange, made, pieces);
     }
     ks::Reply kept = reply_of(made);
-    co_await keep(asked, turn, index, earlier, kept);
+    try {
+      co_await keep(asked, turn, index, earlier, kept);
+    } catch (const Failure&) {
+      if (kv_) kv_->forget(asked.id);  // the chat may have been deleted meanwhile
+      throw;
+    }
     count(exchange, made);
     busy.end();
     if (made.gone) throw boost::system::system_error(asio::error::connection_reset);
@@ -378,16 +387,10 @@ class ChatRoutes::Impl {
       co_await exchange.answer(done_json(index, kept));
     }
   }
-  asio::awaitable<std::unique_ptr<Guide>> guide_of(const Exchange& exchange, const Fields& fields) {
-    const Wanted wanted = read_wanted(fields, true, service_.defaults, *service_.model);
-    const Grammar grammar = read_grammar(fields, exchange.body(), wanted);
-    co_return co_await service_.grammars.guide(grammar, 1);
-  }
   Reply prepare(const Tenant& tenant, const Asked& asked, const Fields& fields, const ks::Turn& turn, size_t earlier,
-                std::unique_ptr<Guide> guide) {
+                Wanted wanted, std::unique_ptr<Guide> guide) {
     Reply made;
-    made.wanted = read_wanted(fields, true, service_.defaults, *service_.model);
-    if (made.wanted.n != 1) throw bad_request("n must be 1: ask again with swipe", "n");
+    made.wanted = std::move(wanted);
     kaiju::RequestOptions& options = made.wanted.options;
     if (!fields.has("loop_guard")) options.loop_guard = true;
     const size_t reserved = std::min<size_t>(context() / 4, static_cast<size_t>(options.max_tokens));
@@ -640,6 +643,7 @@ ChatRoutes::ChatRoutes(Service& service, std::unique_ptr<ks::Store> store, bool 
     : impl_(std::make_unique<Impl>(service, std::move(store), keys, kv)) {}
 ChatRoutes::~ChatRoutes() = default;
 void ChatRoutes::add(Server& server) { impl_->add(server); }
+void ChatRoutes::join() { impl_->join(); }
 
 void add_bundled_characters(ks::Store& store, const Service& service, const std::vector<std::string>& cards) {
   auto there = store.characters();

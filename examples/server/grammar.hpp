@@ -32,6 +32,8 @@ class Grammars {
   // The guide of a request, nullptr for kNone. A grammar is compiled on a thread of its own; those used of late are
   // kept. Throws Failure where it cannot be read. The guide may outlive this object.
   boost::asio::awaitable<std::unique_ptr<Guide>> guide(const Grammar& grammar, int32_t sequences);
+  // Waits until nothing is compiled. Nothing may be asked for after that.
+  void join();
 
  private:
   class Impl;

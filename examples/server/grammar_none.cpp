@@ -10,6 +10,7 @@ class Grammars::Impl {};
 
 Grammars::Grammars(std::shared_ptr<const kaiju::Model>) {}
 Grammars::~Grammars() = default;
+void Grammars::join() {}
 
 boost::asio::awaitable<std::unique_ptr<Guide>> Grammars::guide(const Grammar& grammar, int32_t) {
   if (grammar.kind == Grammar::Kind::kNone) co_return nullptr;

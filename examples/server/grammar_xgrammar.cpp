@@ -57,7 +57,7 @@ class GrammarGuide : public Guide {
 class Grammars::Impl {
  public:
   explicit Impl(std::shared_ptr<const kaiju::Model> model) : model_(std::move(model)), thread_(1) {}
-  ~Impl() { thread_.join(); }
+  void join() { thread_.join(); }
 
   boost::asio::awaitable<std::unique_ptr<Guide>> guide(const Grammar& grammar, int32_t sequences) {
     std::unique_ptr<Guide> made;
@@ -103,7 +103,8 @@ class Grammars::Impl {
 };
 
 Grammars::Grammars(std::shared_ptr<const kaiju::Model> model) : impl_(std::make_unique<Impl>(std::move(model))) {}
-Grammars::~Grammars() = default;
+Grammars::~Grammars() { join(); }
+void Grammars::join() { impl_->join(); }
 
 boost::asio::awaitable<std::unique_ptr<Guide>> Grammars::guide(const Grammar& grammar, int32_t sequences) {
   if (grammar.kind == Grammar::Kind::kNone) co_return nullptr;

@@ -139,6 +139,13 @@ void save(KeptKv& kv) {
                         chats == 1 ? "chat" : "chats", static_cast<double>(bytes) / (1 << 20));
 }
 
+// Handlers that wait when the server ends refer to much that is destroyed before the io_context, so they end earlier.
+class Io : public asio::io_context {
+ public:
+  Io() : asio::io_context(1) {}
+  void end_handlers() { shutdown(); }
+};
+
 int serve(const Options& options) {
   raise_file_limit();
   const auto tls = options.tls_certificate.empty() ? nullptr : tls_context(options.tls_certificate, options.tls_key);
@@ -155,11 +162,11 @@ int serve(const Options& options) {
   auto engine = (*model)->create_engine(run);
   if (!engine.ok()) throw std::runtime_error(engine.status().message());
 
-  asio::io_context io(1);
-  Driver driver(*engine, io);
-  Server server(io, options.limits, tls);
+  Io io;
   const std::string secret = random_secret();
   Tenants tenants = options.keys.empty() ? Tenants(secret) : Tenants(secret, options.keys);
+  Driver driver(*engine, io);  // what it has of unfinished requests refers to their tenants
+  Server server(io, options.limits, tls);
   Metrics metrics;
   Transcripts transcripts(kTranscriptTokens);
   Grammars grammars(*model);
@@ -218,6 +225,9 @@ int serve(const Options& options) {
   io.run();
   driver.stop();
   if (kv && !shutdown.hurried()) save(*kv);
+  grammars.join();
+  if (chats) chats->join();
+  io.end_handlers();
   return 0;
 }
 

@@ -17,6 +17,8 @@ class ChatRoutes {
   ChatRoutes(Service& service, std::unique_ptr<kaiju::server::Store> store, bool keys, KeptKv* kv);
   ~ChatRoutes();
   void add(Server& server);
+  // Waits for the store. Nothing may be asked for after that.
+  void join();
 
  private:
   class Impl;

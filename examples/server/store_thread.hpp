@@ -17,7 +17,9 @@ namespace server {
 class StoreThread {
  public:
   explicit StoreThread(std::unique_ptr<kaiju::server::Store> store) : store_(std::move(store)), thread_(1) {}
-  ~StoreThread() { thread_.join(); }
+  ~StoreThread() { join(); }
+  // Waits for the calls that were asked for.
+  void join() { thread_.join(); }
 
   // Runs `call` on the thread, and continues on the I/O thread with what it returned. Throws Failure for an error.
   template <class T>

@@ -405,6 +405,19 @@ class Ending(unittest.TestCase):
         server.process.stdout.close()
         server.process.stderr.close()
 
+    def test_a_second_signal_waits_for_no_reply(self):
+        server = Running()
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            reply = pool.submit(server.chat, ASK, max_tokens=3000, ignore_eos=True, seed=1)
+            while server.metric("kaiju_requests_unfinished") == 0:
+                time.sleep(0.01)
+            for _ in range(2):
+                server.process.send_signal(signal.SIGTERM)
+                time.sleep(0.1)
+            self.assertIsNotNone(reply.exception(30))
+            self.assertEqual(server.process.wait(30), 0)
+        self.assertEqual(server.stop(0), 0)
+
     def test_a_port_in_use_is_told(self):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))

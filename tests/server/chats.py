@@ -223,6 +223,22 @@ class Kept(unittest.TestCase):
             self.assertEqual([path.name for path in file.parent.iterdir()], ["key"])
             self.assertEqual((file.parent / "key").stat().st_mode & 0o77, 0)
 
+    def test_a_chat_that_is_deleted_while_its_reply_is_written_leaves_no_kv(self):
+        with tempfile.TemporaryDirectory() as folder:
+            server, chat, _ = self.two_turns(folder + "/store")
+            server.ask("DELETE", f"/chats/{chat}")
+            for _ in range(20):  # the reply ends before the chat is gone, or after
+                chat = server.post("/chats", character="pip")[1]["id"]
+                talk = threading.Thread(target=server.ask, args=("POST", f"/chats/{chat}/say", {
+                    "text": "Go on.", "ignore_eos": True, "loop_guard": False, "max_tokens": 3000}))
+                talk.start()
+                while server.metric("kaiju_requests_unfinished") == 0:
+                    time.sleep(0.01)
+                self.assertEqual(server.ask("DELETE", f"/chats/{chat}")[0], 200)
+                talk.join()
+            self.assertEqual(server.stop(), 0)
+            self.assertEqual([path.name for path in pathlib.Path(folder, "store-kv").iterdir()], ["key"])
+
     def test_no_answered_turn_is_lost_when_the_server_is_killed(self):
         kills = int(os.environ.get("KAIJU_SERVER_KILLS", "4"))
         seed = int(os.environ.get("KAIJU_TEST_SEED", random.randrange(1 << 30)))

@@ -91,16 +91,18 @@ class Running:
 
 
 class OfServer(unittest.TestCase):
+    start = Running
+
     @classmethod
     def setUpClass(cls):
-        cls.server = Running()
+        cls.server = cls.start()
 
     @classmethod
     def tearDownClass(cls):
         assert cls.server.stop() == 0
 
-    def wait_for(self, holds):
-        until = time.monotonic() + 30
+    def wait_for(self, holds, seconds=30):
+        until = time.monotonic() + seconds
         while not holds():
             self.assertLess(time.monotonic(), until)
             time.sleep(0.02)

@@ -22,7 +22,7 @@ if not shutil.which("openssl"):
     print("skipped: no program openssl")
     sys.exit(77)
 
-from running import MODEL, SERVER, Running
+from running import MODEL, SERVER, OfServer, Running
 
 ASK = [{"role": "user", "content": "What do you grow?"}]
 FOLDER = tempfile.TemporaryDirectory()
@@ -47,20 +47,8 @@ def start(*arguments):
     return Running("--tls-certificate", CERTIFICATE, "--tls-key", KEY, *arguments, certificate=CERTIFICATE)
 
 
-class OverTls(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = start()
-
-    @classmethod
-    def tearDownClass(cls):
-        assert cls.server.stop() == 0
-
-    def wait_for(self, holds, seconds=20):
-        until = time.monotonic() + seconds
-        while not holds():
-            self.assertLess(time.monotonic(), until)
-            time.sleep(0.02)
+class OverTls(OfServer):
+    start = staticmethod(start)
 
     def connect(self, **options):
         plain = socket.create_connection(("127.0.0.1", self.server.port), timeout=30)
