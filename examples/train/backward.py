@@ -28,15 +28,21 @@ class Gradients:
         self.real_head = (w.embed.weight * (w.embed.scale * w.embed.out_scalar)[:, None]).bfloat16()
         self.real_kv = torch.cat([self.real["k"], self.real["v"]], 1)
         self.loss = torch.zeros((), device=w.embed.weight.device)
+        self.head_loss = torch.zeros_like(self.loss)
+        if w.classifier:
+            self.classifier = torch.zeros(w.classifier.weight.shape, device=w.embed.weight.device)
+            self.bias = torch.zeros_like(w.bias)
+            self.real_classifier = w.classifier.weight * w.classifier.product.float()[:, None]
 
-    def run(self, tokens, positions, targets, weights, norm, shape, exact):
-        """Forward and backward of one micro-batch [N]; adds the gradients of sum(weights * norm * loss)."""
+    def run(self, tokens, positions, targets, weights, norm, shape, exact, marks=None, head_norm=0.0):
+        """Forward and backward of one micro-batch [N]; adds the gradients of sum(weights * norm * loss), and of the classifier's loss of
+        `marks` (marks.py) times head_norm."""
         tape = []
         kv = model.Training(shape, exact)
         x, a = model.forward(self.w, tokens, positions, kv, tape)
         self.sub = slice(self.first_row, None, self.rows)
         self.scale = self.rows  # each sampled row stands for so many
-        g = self.backward_head(x, a, targets, weights, norm)
+        g = self.backward_head(x, a, targets, weights, norm, marks, head_norm)
         del x, a
         dkv = {}
         for i in reversed(range(len(tape))):
@@ -53,7 +59,16 @@ class Gradients:
         self.clip[weight_clip][i] += lsq(da[sub], n * c[i]).sum() * (clip[i] / 127 * self.scale)
         return ops.add_norm_backward(da, x, g, c[i:i + 1], self.w.cfg.norm_eps)
 
-    def backward_head(self, x, a, targets, weights, norm):
+    def backward_classifier(self, a, marks, norm, da):
+        """Adds to da the gradient of the classifier's inputs at the marked rows."""
+        w, rows = self.w, a[marks.rows]
+        loss, ds = marks.loss(model.scores(w, rows), norm)
+        self.head_loss += loss
+        self.classifier += (ds.T @ rows.float()) * (w.clips["final_in"] / 127)
+        self.bias += ds.sum(0)
+        da.index_add_(0, marks.rows, (ds @ self.real_classifier).to(da.dtype))
+
+    def backward_head(self, x, a, targets, weights, norm, marks, head_norm):
         w, step = self.w, model.HEAD_ROWS
         da = torch.empty_like(x)
         for i in range(0, len(a), step):
@@ -62,6 +77,8 @@ class Gradients:
             self.loss += (loss * weights[rows]).sum() * norm
             self.head += ops.outer(dl, a[rows]) * (w.clips["final_in"] / 127)
             torch.mm(dl, self.real_head, out=da[rows])
+        if w.classifier and marks:
+            self.backward_classifier(a, marks, head_norm, da)
         return self.norm(da, x, torch.zeros_like(x), w.const.final_in, a, "final_in", 0)
 
     def backward_ffn(self, i, t, g):
@@ -126,5 +143,10 @@ class Gradients:
             out[name + "_scalar"] = (out[name] * m.weight * m.scale[..., None]).sum((1, 2))
         real = w.embed.weight * w.embed.scale[:, None]
         head, table = self.head * w.embed.out_scalar, self.table * w.embed.in_scalar
+        if w.classifier:
+            m = w.classifier
+            out["classifier"] = self.classifier * m.scalar
+            out["classifier_scalar"] = (out["classifier"] * m.weight * m.scale[:, None]).sum()[None]
+            out["classifier_bias"] = self.bias
         out["embed"], out["out_scalar"], out["in_scalar"] = head + table, (head * real).sum()[None], (table * real).sum()[None]
         return out

@@ -26,8 +26,10 @@ import arith
 import attention
 import backward
 import kernels
+import marks
 import model
 import ops
+import safety
 import train
 
 torch.manual_seed(0)
@@ -85,7 +87,7 @@ def fake(x, clip):
     return Round.apply((x * 127 / clip).clamp(-127, 127)) * clip / 127
 
 
-def reference(p, w, tokens, targets, weights, shape):
+def reference(p, w, tokens, targets, weights, shape, found, head_norm):
     """The loss of the same model by autograd, every rounding passed straight through."""
     cfg, positions = w.cfg, torch.arange(shape[1]).repeat(shape[0])
 
@@ -120,28 +122,32 @@ def reference(p, w, tokens, targets, weights, shape):
         u = Round.apply((fake(norm(x), p["ffn_in"][i].exp()) @ matrix("up", i).T * 255 / mid).clamp(0, 255))
         x = bf16(x + Round.apply(u * u / 255) * mid * mid / 255 @ matrix("down", i).T)
     logits = fake(norm(x), p["final_in"].exp()) @ (table * p["out_scalar"].exp()).T
-    return (torch.nn.functional.cross_entropy(logits, targets, reduction="none") * weights.double()).sum() / weights.sum().double()
+    scores = fake(norm(x), p["final_in"].exp())[found.rows] @ (whole(p["classifier"]) * p["classifier_scalar"].exp()).T + p["classifier_bias"]
+    head = torch.nn.functional.binary_cross_entropy_with_logits(scores, found.right.double(), reduction="none") * found.weight.double()
+    return (torch.nn.functional.cross_entropy(logits, targets, reduction="none") * weights.double()).sum() / weights.sum().double() + head.sum() * head_norm
 
 
 def check_gradients():
     """Differences come from bf16 in backward.py, and from elements that round to a limit without passing it, which count as saturated."""
-    cfg = model.Config(vocab_size=64, d_model=64, n_heads=2, head_dim=64, d_ff=128, context=64, pattern="SGSSG", window=16)
+    cfg = model.Config(vocab_size=64, d_model=64, n_heads=2, head_dim=64, d_ff=128, context=64, pattern="SGSSG", window=16, labels=safety.LABELS)
     p, shape = model.new_masters(cfg, "cpu"), (2, 64)
     for name, less in (("k_clip", 0.3), ("v_clip", 0.3), ("q_clip", 0.5)):
         p[name] -= less
     w, n = model.quantise(p, cfg), shape[0] * shape[1]
     tokens, targets, weights = torch.randint(0, 64, (n,)), torch.randint(0, 64, (n,)), torch.rand(n)
     mine = backward.Gradients(w, rows=1)
-    mine.run(tokens, torch.arange(shape[1], dtype=torch.int32).repeat(shape[0]), targets, weights, 1 / weights.sum().item(), shape, True)
+    rng = np.random.default_rng(0)
+    found = marks.Marks((rng.integers(0, 1 << 14, n) * (rng.random(n) < 0.3)).astype(np.uint16), "cpu")
+    mine.run(tokens, torch.arange(shape[1], dtype=torch.int32).repeat(shape[0]), targets, weights, 1 / weights.sum().item(), shape, True, found, 0.01)
     leaves = {k: v.double().requires_grad_() for k, v in p.items()}
-    loss = reference(leaves, w, tokens, targets, weights, shape)
+    loss = reference(leaves, w, tokens, targets, weights, shape, found, 0.01)
     loss.backward()
-    print("loss %.6f, by autograd %.6f" % (mine.loss, loss.detach()))
-    bad = abs(float(mine.loss - loss)) > 2e-3
+    print("loss %.6f, by autograd %.6f" % (mine.loss + mine.head_loss, loss.detach()))
+    bad = abs(float(mine.loss + mine.head_loss - loss)) > 2e-3
     for name, g in mine.finish().items():
         a, b = g.double().flatten(), leaves[name].grad.flatten()
         cosine, ratio = float(a @ b / (a.norm() * b.norm())), float(a.norm() / b.norm())
-        wrong = name in model.MATRICES + ("embed",) and (cosine < 0.99 or abs(ratio - 1) > 0.05)  # the rest are small sums of large terms
+        wrong = name in model.MATRICES + ("embed", "classifier", "classifier_bias") and (cosine < 0.99 or abs(ratio - 1) > 0.05)  # the rest are small sums of large terms
         bad += wrong
         print("  %-12s cosine %.4f, ratio of norms %.4f%s" % (name, cosine, ratio, "   WRONG" if wrong else ""))
     return bad
@@ -154,6 +160,7 @@ def check_ranks():
         for name, size in (("train", 64 * 256), ("val", 256)):
             rng.integers(8, 200, size).astype(np.uint16).tofile(os.path.join(folder, name + ".bin"))
             rng.integers(0, 5, size).astype(np.uint8).tofile(os.path.join(folder, name + ".weights.bin"))
+            (rng.integers(0, 1 << 14, size) * (rng.random(size) < 0.1)).astype(np.uint16).tofile(os.path.join(folder, name + ".marks.bin"))
         with open(os.path.join(folder, "data.json"), "w") as f:
             json.dump({"loss_weight": [0.0, 0.1, 0.2, 1.0, 3.0]}, f)
         trainer = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "train.py"), "--data", folder, "--tiny", "--batch", "6", "--micro", "2", "--steps", "3"]

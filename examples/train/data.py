@@ -1,11 +1,13 @@
 """Builds what the trainer reads: the tokenizer, and token streams of our persona dialogues mixed with the corpora.
 
     python3 data.py tokenizer --text text.tar.xz --out tokenizer.model
-    python3 data.py build --text text.tar.xz --tokenizer tokenizer.model --persona-tokens 250M --out DIR --workers 16
+    python3 data.py build --text text.tar.xz --tokenizer tokenizer.model --persona-tokens 250M --out DIR --workers 16 \
+      --taught taught.jsonl --safety safety.jsonl
 
-`build` writes train.bin, val.bin (uint16 tokens), train.weights.bin, val.weights.bin (uint8, one weight class per token) and
-data.json (counts). The stream is a whole number of sequences of 4,096 tokens; a document is never cut; in half the sequences the
-longest document comes first. The bytes depend on the arguments only, not on the number of workers.
+`build` writes train.bin, val.bin (uint16 tokens), *.weights.bin (uint8, one weight class per token), *.marks.bin (uint16, what the
+classifier head should say at a token) and data.json (counts). The stream is a whole number of sequences of 4,096 tokens; a document is
+never cut; in half the sequences the longest document comes first. The bytes depend on the arguments only, not on the number of workers.
+--taught: talk of a teacher (distill.py). --safety: the public sets (safety.py); the written ones are always read.
 
 Token ids: 0 <unk>, 1 <s>, 2 </s>, 3 <|card|>, 4 <|user|>, 5 <|char|>, 6 <|end|>, 7 <|text|>.
     chat:  <s> [<|card|> card <|end|>] (<|user|> text <|end|> | <|char|> text <|end|>)* </s>      every text encoded on its own
@@ -16,6 +18,8 @@ Weight class of a token = how much the loss of *predicting it* counts (LOSS_WEIG
     2 user turns and filler taken from the corpora: they teach language, yet the model never has to speak as the user
     3 the character's replies with their <|end|>, and prose
     4 replies that state a fact of the card or of the chat: the copying that the bundled model is judged by
+Mark of a token: bits 0-5 labels of safety.py that hold, 6-11 labels that are known (0: the head learns nothing here), 12 the end of the
+    text, which counts most, 13 talk that is fine because all of our persona talk is, which counts little.
 """
 import argparse
 import array
@@ -31,11 +35,17 @@ import data_text
 import persona
 import persona_noise
 import persona_values
+import safety
 
 SEQUENCE = 4096
 UNK, BOS, EOS, CARD, USER, CHAR, END, TEXT = range(8)
 CONTROL = ["<|card|>", "<|user|>", "<|char|>", "<|end|>", "<|text|>"]
 STUTTER = 0.03  # share of replies with a repeat
+MARK_END, MARK_LIGHT = 1 << 12, 1 << 13
+MARKED_SHARE = 0.25  # of the persona chats
+SAFETY_PASSES = 60  # chats for each written safety topic
+VAL_SHARE = 50  # one of so many documents is for validation
+REQUIRED = "".join(map(chr, [*range(0xC0, 0x180), 0x218, 0x219, 0x21A, 0x21B]))  # letters that are one token each, as they occur in names
 LOSS_WEIGHT = [0.0, 0.1, 0.2, 1.0, 3.0]
 SHARDS = 64  # fixed, so that the result does not depend on the workers
 ROLE = {"user": USER, "char": CHAR}
@@ -66,14 +76,14 @@ def train_tokenizer(args):
         if doc[0] == "text":
             take("text", doc[1])
         else:
-            for _, text, _ in doc[2]:
+            for _, text, *_ in doc[2]:
                 take("chat", text)
     bank, talks, index = data_text.word_bank(rows), None, 0
     while budget["persona"] > 0:
         s = persona.sample(99, index, bank, talks)
         index += 1
         take("persona", s["card"])
-        for _, text, _ in s["turns"]:
+        for _, text, *_ in s["turns"]:
             take("persona", text)
     lines = [line[i:i + 4000] for line in lines for i in range(0, len(line), 4000)]
     rng.shuffle(lines)
@@ -82,7 +92,7 @@ def train_tokenizer(args):
     prefix = os.path.basename(prefix)
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines), model_prefix=prefix, vocab_size=8192, model_type="unigram", byte_fallback=True, split_digits=True,
-        normalization_rule_name="identity", add_dummy_prefix=False, remove_extra_whitespaces=False, character_coverage=0.9995,
+        normalization_rule_name="identity", add_dummy_prefix=False, remove_extra_whitespaces=False, character_coverage=0.9995, required_chars=REQUIRED,
         unk_id=UNK, bos_id=BOS, eos_id=EOS, pad_id=-1, unk_piece="<unk>", bos_piece="<s>", eos_piece="</s>", control_symbols=CONTROL,
         max_sentence_length=16000, num_threads=os.cpu_count() or 1, minloglevel=1, max_sentencepiece_length=16)
     if os.path.exists(prefix + ".vocab"):
@@ -111,7 +121,7 @@ _STATE = {}
 
 
 def texts_of(doc):
-    return [doc[1]] if doc[0] == "text" else ([doc[1]] if doc[1] else []) + [text for _, text, _ in doc[2]]
+    return [doc[1]] if doc[0] == "text" else ([doc[1]] if doc[1] else []) + [text for _, text, *_ in doc[2]]
 
 
 def stutter(r, ids, weight):
@@ -123,16 +133,24 @@ def stutter(r, ids, weight):
     return ids[:at] + again + ids[at:], bytes((weight,)) * len(ids[:at]) + bytes(len(again)) + bytes((weight,)) * (len(ids[at:]) + 1)
 
 
+def marks_of(mark, count):
+    """Marks of a turn's `count` tokens, of its <|end|> and of the marker behind: harm shows in the second half of a text, harmlessness all along."""
+    value = mark[0] | mark[1] << 6
+    first = count // 2 if mark[0] else 1
+    return [0] * min(first, count) + [value] * max(0, count - first) + [value | MARK_END] * 2
+
+
 def assemble(doc, ids, r=None):
-    """Tokens and weight classes of one document, from the ids of its texts; with r, a few replies stutter."""
+    """Tokens, weight classes and marks (None: no token has one) of one document, from the ids of its texts; with r, a few replies stutter."""
     if doc[0] == "text":
-        return [BOS, TEXT] + ids[0] + [EOS], b"\0\1" + b"\3" * len(ids[0]) + b"\1"
-    tokens, weights, at = [BOS], [b"\0"], 0
+        return [BOS, TEXT] + ids[0] + [EOS], b"\0\1" + b"\3" * len(ids[0]) + b"\1", None
+    tokens, weights, at, marks = [BOS], [b"\0"], 0, {}
     if doc[1]:
         tokens += [CARD] + ids[0] + [END]
         weights.append(b"\1" * (len(ids[0]) + 2))
         at = 1
-    for role, _, weight in doc[2]:
+    light = r and r() < MARKED_SHARE
+    for role, _, weight, *mark in doc[2]:
         piece = ids[at]
         at += 1
         if role == "char" and weight > 2 and r and r() < STUTTER:
@@ -140,12 +158,21 @@ def assemble(doc, ids, r=None):
         else:
             classes = bytes((weight,)) * (len(piece) + (role == "char")) + (b"" if role == "char" else b"\1")
         tokens.append(ROLE[role])
+        if mark:
+            marks.update(enumerate(marks_of(mark[0], len(piece)), len(tokens)))
+        elif light:
+            marks[len(tokens) + len(piece)] = safety.FINE[1] << 6 | MARK_LIGHT
         tokens += piece
         tokens.append(END)
         weights.append(b"\1" + classes)
     tokens.append(EOS)
     weights.append(b"\1")
-    return tokens, b"".join(weights)
+    found = None
+    if marks:
+        found = array.array("H", bytes(2 * len(tokens)))
+        for i, value in marks.items():
+            found[i] = value
+    return tokens, b"".join(weights), found
 
 
 def encode_all(docs, r=None):
@@ -158,18 +185,18 @@ def encode_all(docs, r=None):
         at = 0
         for doc in batch:
             n = len(texts_of(doc))
-            tokens, weights = assemble(doc, ids[at:at + n], r)
+            tokens, weights, marks = assemble(doc, ids[at:at + n], r)
             at += n
             if len(tokens) <= SEQUENCE:
-                yield array.array("H", tokens), weights
+                yield array.array("H", tokens), weights, marks
             elif doc[0] == "text":
                 for i in range(0, len(ids[at - n]), SEQUENCE - 3):
-                    tokens, weights = assemble(doc, [ids[at - n][i:i + SEQUENCE - 3]])
-                    yield array.array("H", tokens), weights
+                    tokens, weights, marks = assemble(doc, [ids[at - n][i:i + SEQUENCE - 3]])
+                    yield array.array("H", tokens), weights, marks
 
 
 def pack(docs, seed):
-    """Best-fit decreasing into sequences of 4,096 tokens. Returns uint16 tokens and uint8 weights, [sequences, 4096]."""
+    """Best-fit decreasing into sequences of 4,096 tokens. Returns uint16 tokens, uint8 weights and uint16 marks, [sequences, 4096]."""
     import numpy as np
     docs.sort(key=lambda d: -len(d[0]))
     room, mask, bins = [[] for _ in range(SEQUENCE + 1)], 0, []  # room[k]: bins with k tokens left; mask: which k are not empty
@@ -188,17 +215,19 @@ def pack(docs, seed):
         room[k - n].append(b)
         mask |= 1 << (k - n)
     rng = random.Random(seed)
-    tokens, weights = np.full((len(bins), SEQUENCE), EOS, np.uint16), np.zeros((len(bins), SEQUENCE), np.uint8)
+    tokens, weights, marks = np.full((len(bins), SEQUENCE), EOS, np.uint16), np.zeros((len(bins), SEQUENCE), np.uint8), np.zeros((len(bins), SEQUENCE), np.uint16)
     for i, content in enumerate(bins):
         head = content[:1] if rng.random() < 0.5 else []
         rest = content[len(head):]
         rng.shuffle(rest)
         at = 0
-        for t, w in head + rest:
+        for t, w, m in head + rest:
             tokens[i, at:at + len(t)] = t
             weights[i, at:at + len(t)] = np.frombuffer(w, np.uint8)
+            if m:
+                marks[i, at:at + len(t)] = m
             at += len(t)
-    return tokens, weights
+    return tokens, weights, marks
 
 
 def start_worker(tokenizer):
@@ -209,7 +238,7 @@ def start_worker(tokenizer):
 def build_shard(job):
     """One shard: its persona samples up to a token count, its share of the corpora, packed."""
     shard, shards, persona_tokens, seed, validation = job
-    docs, common, counts, index = [], None, {"persona": 0, "persona_samples": 0, "persona_far": 0, "real": 0, "documents": 0}, 0
+    docs, common, counts, index = [], None, {"persona": 0, "persona_samples": 0, "persona_far": 0, "real": 0, "safety": 0, "taught": 0, "documents": 0}, 0
     while counts["persona"] < persona_tokens:
         samples = [persona.sample(seed, shard * 10_000_000 + index + i, _STATE["bank"], _STATE["talks"]) for i in range(64)]
         index += 64
@@ -220,9 +249,9 @@ def build_shard(job):
             r = random.Random((seed * 64 + shard) * 10_000_000 + index + i).random
             card, turns = (s["card"], s["turns"]) if validation else persona_noise.roughen(r, s["card"], s["turns"], common, _STATE["bank"], _STATE["talks"], s["facts"], s["told"])
             batch.append(("chat", s["name"] + "\n" + card, turns))
-        for tokens, weights in encode_all(batch, None if validation else r):
-            docs.append((tokens, weights))
-            counts["persona"] += len(tokens)
+        for doc in encode_all(batch, None if validation else r):
+            docs.append(doc)
+            counts["persona"] += len(doc[0])
             counts["persona_samples"] += 1
     real = []
     for n, (source, doc) in enumerate(data_text.documents(_STATE["rows"], validation, shard, shards)):
@@ -235,12 +264,15 @@ def build_shard(job):
         doc = data_echo.document(r, _STATE["stock"][validation], persona_values.given(r, 0), _STATE["talks"])
         if doc:
             real.append(doc)
-    for tokens, weights in encode_all(real):
-        docs.append((tokens, weights))
-        counts["real"] += len(tokens)
+    held = [row for n, row in enumerate(_STATE["safety"]) if (n % VAL_SHARE == 0) == validation]
+    marked = list(safety.chats(seed, shard, shards, _STATE["bank"], _STATE["talks"], held, 4 if validation else SAFETY_PASSES))
+    taught = [doc for n, doc in enumerate(_STATE["taught"]) if (n % VAL_SHARE == 0) == validation and n // VAL_SHARE % shards == shard]
+    for kind, some in (("real", real), ("safety", marked), ("taught", taught)):
+        for doc in encode_all(some):
+            docs.append(doc)
+            counts[kind] += len(doc[0])
     counts["documents"] = len(docs)
-    tokens, weights = pack(docs, seed * 1000 + shard)
-    return tokens, weights, counts
+    return (*pack(docs, seed * 1000 + shard), counts)
 
 
 def write(path, parts, seed):
@@ -248,15 +280,15 @@ def write(path, parts, seed):
     import numpy as np
     count, at, classes = sum(len(p[0]) for p in parts), 0, 0
     place = np.argsort(np.random.default_rng(seed).permutation(count))
-    files = [np.memmap(path + end, kind, "w+", shape=(count, SEQUENCE)) for end, kind in ((".bin", np.uint16), (".weights.bin", np.uint8))]
+    files = [np.memmap(path + end, kind, "w+", shape=(count, SEQUENCE)) for end, kind in ((".bin", np.uint16), (".weights.bin", np.uint8), (".marks.bin", np.uint16))]
     for part in parts:
         for file, rows in zip(files, part):
             file[place[at:at + len(rows)]] = rows
         at += len(part[0])
         classes += np.bincount(part[1].ravel(), minlength=5)
-    counts = {k: sum(p[2][k] for p in parts) for k in parts[0][2]}
+    counts = {k: sum(p[3][k] for p in parts) for k in parts[0][3]}
     counts["sequences"], counts["tokens"], counts["by_weight_class"] = count, count * SEQUENCE, classes.tolist()
-    counts["padding_share"] = round(1 - (counts["persona"] + counts["real"]) / counts["tokens"], 5)
+    counts["padding_share"] = round(1 - sum(counts[k] for k in ("persona", "real", "safety", "taught")) / counts["tokens"], 5)
     return counts
 
 
@@ -272,20 +304,21 @@ def build(args):
     rows = _STATE["rows"] = data_text.read(args.text)
     _STATE["bank"], _STATE["talks"] = data_text.word_bank(rows), data_text.filler_talks(rows)
     _STATE["stock"] = {side: data_echo.sentences(data_text.prose_texts(rows, side)) for side in (False, True)}
+    _STATE["safety"], _STATE["taught"] = safety.rows(args.safety), data_text.taught(args.taught)
     report = {"tokenizer_bytes": os.path.getsize(args.tokenizer), "loss_weight": LOSS_WEIGHT, "sequence": SEQUENCE, "seed": args.seed}
     for name in ("val", "train"):
         shards = SHARDS if name == "train" else 4
         target = tokens_number(args.persona_tokens) if name == "train" else tokens_number(args.validation_tokens)
-        jobs = [(i, shards, target // shards, args.seed + (0 if name == "train" else 500), name == "val") for i in range(shards)]
+        jobs = [(i, shards, target // shards, args.seed + (0 if name == "train" else 500), name == "val") for i in range(min(shards, args.first))]
         context = multiprocessing.get_context("fork")
         with context.Pool(min(args.workers, shards), start_worker, (args.tokenizer,)) as pool:
-            parts = [None] * shards
+            parts = [None] * len(jobs)
             done = tokens = 0
             for i, part in pool.imap_unordered(_numbered, jobs):
                 parts[i] = part
-                done, tokens = done + 1, tokens + part[2]["persona"] + part[2]["real"]
+                done, tokens = done + 1, tokens + sum(part[3][k] for k in ("persona", "real", "safety", "taught"))
                 seconds = time.time() - began
-                progress("%s: shard %d of %d, %.1f M tokens, %.0f s, %.2f M tokens/s" % (name, done, shards, tokens / 1e6, seconds, tokens / 1e6 / seconds))
+                progress("%s: shard %d of %d, %.1f M tokens, %.0f s, %.2f M tokens/s" % (name, done, len(jobs), tokens / 1e6, seconds, tokens / 1e6 / seconds))
         report[name] = write(os.path.join(args.out, name), parts, args.seed)
         progress("%s: %s" % (name, json.dumps(report[name])), last=True)
     report["seconds"] = round(time.time() - began, 1)
@@ -309,7 +342,10 @@ def main():
     b.add_argument("--tokenizer", required=True)
     b.add_argument("--persona-tokens", default="250M")
     b.add_argument("--validation-tokens", default="1M", help="persona tokens of val.bin")
+    b.add_argument("--taught", nargs="*", default=[], metavar="JSONL", help="a teacher's talk, from distill.py")
+    b.add_argument("--safety", metavar="JSONL", help="public safety texts, from safety.py public")
     b.add_argument("--out", required=True)
+    b.add_argument("--first", type=int, default=SHARDS, metavar="N", help="the first N of %d shards alone, to try things" % SHARDS)
     b.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     b.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()

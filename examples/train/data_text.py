@@ -178,6 +178,17 @@ def documents(rows, validation=False, shard=0, shards=1):
                         yield source, doc
 
 
+def taught(paths):
+    """A teacher's talk (distill.py) as documents: the replies count in full, what was said to it a little."""
+    found = []
+    for path in paths:
+        with open(path, encoding="utf-8") as f:
+            for line in f:
+                row = json.loads(line)
+                found.append(("chat", row.get("card"), [(role, text, 3 if role == "char" else 2) for role, text in row["turns"]]))
+    return found
+
+
 def prose_texts(rows, validation):
     """Texts of the prose sources that are, or are not, for validation."""
     return [prose(row["text"]) for source in PROSE for n, row in enumerate(rows[source]) if is_validation(source + (row.get("title") or str(n))) == validation]

@@ -21,8 +21,9 @@ from digest import digest_of as digest
 
 def config_json(cfg, name="kaiju-nano"):
     layers = [{"kind": "global" if w is None else "sliding", **({} if w is None else {"window": w}), "kv_slot": s, "rope": r} for w, s, r in zip(cfg.windows, cfg.slot, cfg.rope)]
+    head = {"classifier": {"labels": list(cfg.labels)}} if cfg.labels else {}
     keys = ("vocab_size", "d_model", "n_heads", "n_kv_heads", "head_dim", "d_ff", "context", "norm_eps")
-    return json.dumps({"name": name, **{k: getattr(cfg, k) for k in keys}, "layers": layers, "chat": CHAT})
+    return json.dumps({"name": name, **{k: getattr(cfg, k) for k in keys}, "layers": layers, "chat": CHAT, **head})
 
 
 def tensors(w, tokenizer=None):
@@ -57,6 +58,13 @@ def tensors(w, tokenizer=None):
         for name, source in (("attn.q", "q"), ("attn.o", "o"), ("ffn.up", "up"), ("ffn.down", "down")):
             matrix("layers.%d.%s" % (i, name), m[source], i)
     put("final.in_clip", "F32", c["final_in"], (1,))
+    if w.classifier:
+        head = w.classifier
+        put("classifier.weight", "I8", head.weight)
+        put("classifier.scale", "F32", head.scale)
+        put("classifier.scalar", "F32", head.scalar, (1,))
+        put("classifier.row_sum", "I32", head.weight.sum(-1, dtype=torch.int32))
+        put("classifier.bias", "F32", w.bias)
     if tokenizer:
         put("tokenizer", "U8", np.frombuffer(open(tokenizer, "rb").read(), np.uint8))
     return out
@@ -91,7 +99,7 @@ def read(path):
         lines[n] = "%s %s %s %s\n" % (n, t["dtype"], ",".join(map(str, t["shape"])), digests[n])
         if n.endswith(".weight"):
             assert found[n].min() >= -127 and (found[n].sum(1, dtype=np.int32) == np.frombuffer(raw, np.int32, len(found[n]), 8 + size + header[n[:-6] + "row_sum"]["data_offsets"][0])).all(), n
-        if t["dtype"] == "F32":
+        if t["dtype"] == "F32" and n != "classifier.bias":
             assert np.isfinite(found[n]).all() and (found[n] >= 1e-18).all() and (found[n] <= 1e18).all(), n
     assert at == len(raw)
     text = "1\n" + meta["config"] + "\n" + "".join(lines[n] for n in sorted(lines, key=str.encode))
@@ -105,7 +113,7 @@ def weights(path, device="cpu"):
     c = json.loads(meta["config"])
     own = len({x["kv_slot"] for x in c["layers"] if x["kind"] == "global"})
     cfg = model.Config(pattern="".join(x["kind"][0].upper() for x in c["layers"]), share_global=1 if own > 1 else len(c["layers"]), window=next(x["window"] for x in c["layers"] if "window" in x),
-                       **{k: c[k] for k in ("vocab_size", "d_model", "n_heads", "n_kv_heads", "head_dim", "d_ff", "context", "norm_eps")})
+                       labels=tuple(c.get("classifier", {}).get("labels", ())), **{k: c[k] for k in ("vocab_size", "d_model", "n_heads", "n_kv_heads", "head_dim", "d_ff", "context", "norm_eps")})
     assert cfg.slot == [x["kv_slot"] for x in c["layers"]] and cfg.rope == [x["rope"] for x in c["layers"]], "not a model of this trainer"
     cfg.frequencies = [t["rope.%d" % i] for i in range(len(cfg.frequencies))]
 
@@ -122,7 +130,11 @@ def weights(path, device="cpu"):
     clips = {"attn_in": "attn.in_clip", "q_clip": "attn.q_clip", "out_clip": "attn.out_clip", "ffn_in": "ffn.in_clip", "mid": "ffn.mid_clip"}
     clips = {k: stack("layers.%d." + v, layers)[:, 0] for k, v in clips.items()}
     clips.update(k_clip=stack("kv.%d.k_clip", slots), v_clip=stack("kv.%d.v_clip", slots), final_in=single["final.in_clip"])
-    return model.Weights(cfg, matrices, embed, clips)
+    head = bias = None
+    if cfg.labels:
+        parts = [torch.from_numpy(t["classifier." + n].copy()).to(device) for n in ("weight", "scale", "scalar", "bias")]
+        head, bias = model.Matrix(parts[0], parts[1], parts[2][0]), parts[3]
+    return model.Weights(cfg, matrices, embed, clips, None, head, bias)
 
 
 def main():

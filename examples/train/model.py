@@ -32,6 +32,7 @@ class Config:
     theta: tuple = (10_000.0, 100_000.0)  # of S and G
     norm_eps: float = 1e-5
     n_kv_heads: int = 1
+    labels: tuple = ()  # of the classifier head; none: the model has no head
 
     def __post_init__(self):
         names, seen = {}, {"S": 0, "G": 0}
@@ -69,6 +70,8 @@ def new_masters(cfg, device, seed=1):
     # In the units of unit-variance inputs, about four standard deviations; attention averages many values, so its output is smaller.
     p.update(attn_in=log(4.5, layers), ffn_in=log(4.5, layers), final_in=log(4.5, 1), k_clip=log(4.0, slots, hd), v_clip=log(4.0, slots, hd),
              q_clip=log(16.0, layers), out_clip=log(2.0, layers), mid=log(4.5, layers))
+    if cfg.labels:
+        p.update(classifier=torch.randn(len(cfg.labels), cfg.d_model) * 0.05, classifier_scalar=log(0.5, 1), classifier_bias=torch.full((len(cfg.labels),), -3.0))
     return {k: v.to(device).contiguous() for k, v in p.items()}
 
 
@@ -91,8 +94,8 @@ class Matrix:
 class Weights:
     """What a checkpoint holds, and the constants that section 3 derives from it."""
 
-    def __init__(self, cfg, matrices, embed, clips, ropes=None):
-        self.cfg, self.matrices, self.embed, self.clips = cfg, matrices, embed, clips
+    def __init__(self, cfg, matrices, embed, clips, ropes=None, classifier=None, bias=None):
+        self.cfg, self.matrices, self.embed, self.clips, self.classifier, self.bias = cfg, matrices, embed, clips, classifier, bias
         self.ropes = ropes or [ops.Rope(f, cfg.context, embed.weight.device) for f in cfg.frequencies]
         m, heads = matrices, cfg.n_heads
         c = {k: v.double() for k, v in clips.items()}
@@ -112,7 +115,8 @@ class Weights:
             co=all_heads(v_clip / out_clip), so=(m["o"].product * (out_clip / 127)).float(),
             alpha=((m["up"].product * (c["ffn_in"][:, None] / 127)) * (255 / mid)).float(), sd=(m["down"].product * ((mid * mid) / 255)).float(),
             shift=m["down"].weight.sum(-1, dtype=torch.int32) * 128,  # relu^2 is stored less 128; the row sums put it back
-            z=z.tolist())  # the one wait for the device in a step: kernels take z by value
+            z=z.tolist(),  # the one wait for the device in a step: kernels take z by value
+            sc=None if classifier is None else (classifier.product * (c["final_in"] / 127)).float())
         self.kv = torch.cat([m["k"].weight, m["v"].weight], 1)  # [slots, 2 * head_dim, d_model]
 
     def layer(self, i):
@@ -127,7 +131,8 @@ def quantise(p, cfg, ropes=None):
     embed.in_scalar, embed.out_scalar = p["in_scalar"].exp(), p["out_scalar"].exp()
     clips = {name: p[name].exp() for name in CLIPS}
     clips["mid"] = clips["mid"] * matrices["up"].scalar * p["up"].square().sum((1, 2)).div(cfg.d_ff).sqrt()
-    return Weights(cfg, matrices, embed, clips, ropes)
+    head = Matrix.quantise(p["classifier"], p["classifier_scalar"].exp()[0]) if cfg.labels else None
+    return Weights(cfg, matrices, embed, clips, ropes, head, p["classifier_bias"].detach() if head else None)
 
 
 class Training:
@@ -190,6 +195,11 @@ def forward(w, tokens, positions, kv, tape=None):
 def logits(w, a):
     """float32 [N, vocab]; mind the size."""
     return ops.int_mm(a, w.embed.weight).float() * w.const.sl
+
+
+def scores(w, a):
+    """The classifier's scores of rows, float32 [N, labels]. float32 holds the sums exactly while d_model * 127^2 < 2^24."""
+    return (a.float() @ w.classifier.weight.float().T) * w.const.sc + w.bias
 
 
 def losses(w, a, targets):

@@ -2,7 +2,7 @@
 a short warm-up, a plateau, a straight line to zero over the last part."""
 import torch
 
-RATES = {"matrix": 6e-3, "embed": 8e-3, "scalar": 4e-3, "clip": 4e-3}
+RATES = {"matrix": 6e-3, "embed": 8e-3, "scalar": 4e-3, "clip": 4e-3, "head": 2e-3}
 WEIGHT_DECAY = 0.1  # matrices only, times the learning rate
 WARM, FLAT = 0.02, 0.55  # shares of the run
 
@@ -34,7 +34,7 @@ class Optimiser:
 
     @staticmethod
     def group(name, value):
-        return "matrix" if value.ndim == 3 else "embed" if name == "embed" else "scalar" if name.endswith("_scalar") else "clip"
+        return "matrix" if value.ndim == 3 else "embed" if name == "embed" else "scalar" if name.endswith("_scalar") else "head" if name.startswith("classifier") else "clip"
 
     @torch.no_grad()
     def step(self, grads, factor):

@@ -14,6 +14,7 @@ import persona_guests
 FAR_SHARE = 0.25
 SCENE_SHARE = 0.34
 GUEST_SHARE = 0.28
+TALKATIVE = ((0.35, 0.7), (0.6, 0.25), (1.0, 0.05))  # (share of the samples up to here, share of their acts that is small talk)
 
 
 def new_random(seed, index):
@@ -64,6 +65,8 @@ def sample(seed, index, bank=None, real=None):
     """bank: words of the corpora; real: dialogues as flat lists of turns, used as filler. Both optional."""
     r = new_random(seed, index).random
     t = start(r, bank)
+    x = r()
+    t.talkative = next(share for limit, share in TALKATIVE if x < limit)
     far = r() < FAR_SHARE
     card = t.write_card()
     t.greet()

@@ -176,6 +176,8 @@ class SceneTalker(Talker):
         self.add("char", cap(say(V.one(r, answers), r, self.slots)), 3)
 
     def act(self):
+        if self.talkative and self.r() < self.talkative:
+            return self.talk()
         x = self.r()
         if x < 0.58:
             self.ask_fact()

@@ -4,6 +4,7 @@ import re
 import persona_talk
 import persona_told
 import persona_values as V
+import written_talk
 from persona_card import CARD_KINDS, MAKE, RELATED_TO, TITLES, Character
 from persona_grammar import cap, compile_phrase, parse_lines, say, slots_of
 from persona_language import BASE, RICH, phrase_file
@@ -88,6 +89,7 @@ class Talker(Character):
         super().__init__(r, side, bank)
         self.turns, self.tokens = [], 0.0
         self.told, self.asked, self.kept = {}, set(), set()  # kept: facts that filler must not touch
+        self.talkative = 0.0  # share of its acts that is written small talk; persona.py sets it, held-out chats have none
 
     # ------------------------------------------------------------ turns
     def add(self, role, text, weight):
@@ -145,7 +147,7 @@ class Talker(Character):
         if "name" in self.kept:  # calling it by its name would give the answer away
             slots["call"] = V.one(r, ("friend", "my friend", "stranger", "you there"))
         else:
-            slots["call"] = self.name if self.name.split()[0] in TITLES else self.name.split()[0]
+            slots["call"] = self.called()
         told = kinds is self.language.told
         frames = self.language.frame_u if told else self.language.frame_i
         x = r()
@@ -371,11 +373,25 @@ class Talker(Character):
             self.ask_told(k)
 
     # ------------------------------------------------------------ small talk
+    def called(self):
+        return self.name if self.name.split()[0] in TITLES else self.name.split()[0]
+
+    def talk(self):
+        """An exchange of written_talk.py, or several that hang together."""
+        topic = V.one(self.r, written_talk.TALK)
+        if "name" in topic.slots and "name" in self.kept:
+            return self.talk()
+        for said, answer in written_talk.exchanges(self.r, topic, self.called()):
+            self.add("user", said, 2)
+            self.char(answer, 3, plain=0.75)
+
     def small(self):
         r, side = self.r, self.side
+        if self.talkative and r() < 0.8:
+            return self.talk()
         topic = V.one(r, SMALL_PICK)
         name = topic["name"]
-        slots = {"name": self.name if self.name.split()[0] in TITLES else self.name.split()[0], "how": V.one(r, self.manner["w"])}
+        slots = {"name": self.called(), "how": V.one(r, self.manner["w"])}
         if "name" in self.kept and name == "real":
             return self.small()
         if name in OPEN_TOPICS:
@@ -449,7 +465,10 @@ class Talker(Character):
         self.add("char", self._decorate(V.one(r, self.manner["b"])), 3)
 
     def act(self):
-        r, x = self.r, self.r()
+        r = self.r
+        if self.talkative and r() < self.talkative:
+            return self.talk()
+        x = r()
         if x < 0.56:
             self.ask_fact()
         elif x < 0.62:

@@ -74,8 +74,18 @@ def surname(r, side):
             return a + b
 
 
+# Letters beyond ASCII, so that such names are copied whole. On the training side alone.
+BEYOND_GIVEN = ("Zo\u00eb,Ren\u00e9e,Ren\u00e9,Andr\u00e9,Jos\u00e9,Mar\u00eda,In\u00e9s,Sof\u00eda,Chlo\u00e9,Bj\u00f6rn,S\u00f6ren,J\u00f6rg,J\u00fcrgen,M\u00e1ir\u00e9ad,Se\u00e1n,\u00c9ric,Fran\u00e7ois,\u0141ukasz,Stanis\u0142aw,Ma\u0142gorzata,\u017baneta,"
+                "Ji\u0159\u00ed,Ond\u0159ej,\u0160\u00e1rka,Luk\u00e1\u0161,\u017deljko,Nata\u0161a,\u0110or\u0111e,\u00c5sa,H\u00e5kon,P\u00e5l,S\u00f8ren,J\u00f8rgen,Bj\u00f8rk,Gu\u00f0r\u00fan,\u00de\u00f3ra,Attila \u00c1rp\u00e1d,Zs\u00f3fia,\u00d6zlem,\u00c7a\u011flar,Ay\u015fe,Jo\u00e3o,Concei\u00e7\u00e3o,\u0218tefan,Ioan\u0103,\u00d1uno,Peque\u00f1a,L\u00fac\u00eda,\u0100rija,J\u0101nis,R\u016bta,\u0112rika,K\u00e4the,G\u00fcnther,T\u00f5nu").split(",")
+BEYOND_TOWN = ("Krak\u00f3w,\u0141\u00f3d\u017a,Gda\u0144sk,Wroc\u0142aw,Z\u00fcrich,M\u00fcnchen,K\u00f6ln,D\u00fcsseldorf,S\u00e3o Paulo,M\u00e1laga,C\u00e1diz,Le\u00f3n,Coru\u00f1a,N\u00eemes,Orl\u00e9ans,Besan\u00e7on,Malm\u00f6,G\u00f6teborg,\u00c5rhus,\u00d6rebro,Troms\u00f8,\u00c5lesund,Reykjav\u00edk,Akureyri,"
+               "Plze\u0148,Brati\u0161ka,Ko\u0161ice,\u010cesk\u00fd Les,Ni\u0161,\u0160ibenik,\u0130zmir,Eski\u015fehir,Ia\u0219i,Gy\u0151r,P\u00e9cs,R\u0113zekne,\u0160iauliai,P\u00e4rnu,Jyv\u00e4skyl\u00e4,Bogot\u00e1,C\u00f3rdoba,Asunci\u00f3n,Qu\u00e9bec,Bel\u00e9m").split(",")
+BEYOND_SHARE = 0.04
+
+
 def given(r, side, sex="any"):
     """A given name; the ordinary names keep to their sex, the made ones fit all."""
+    if not side and r() < BEYOND_SHARE:
+        return one(r, BEYOND_GIVEN)
     if r() < 0.45:
         pool = GIVEN_F if sex == "she" or (sex != "he" and r() < 0.5) else GIVEN_M
         return pick(r, pool, side)
@@ -91,6 +101,8 @@ LAND = split("Scotland,Norway,Iceland,Egypt,Morocco,Brazil,Peru,Chile,Mexico,Cub
 
 
 def town(r, side):
+    if not side and r() < BEYOND_SHARE:
+        return one(r, BEYOND_TOWN)
     x = r()
     if x < 0.30:
         while True:

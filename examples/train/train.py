@@ -20,12 +20,18 @@ import torch.distributed
 import attention
 import backward
 import export
+import marks
 import model
 import ops
 import optim
+import safety
 import twin
 
-TINY = dict(vocab_size=8192, d_model=64, n_heads=2, d_ff=128, context=256, pattern="SG", window=64)
+TINY = dict(vocab_size=8192, d_model=64, n_heads=2, d_ff=128, context=256, pattern="SG", window=64, labels=safety.LABELS)
+
+
+def config(tiny):
+    return model.Config(**TINY) if tiny else model.Config(labels=safety.LABELS)
 
 
 def start():
@@ -60,9 +66,9 @@ class Data:
     """Sequences of data.py in a fixed random order, the same for every run."""
 
     def __init__(self, folder, name, context, device, table, seed=5):
-        self.tokens, self.classes = (np.memmap(os.path.join(folder, name + end), dtype=kind, mode="r") for end, kind in ((".bin", np.uint16), (".weights.bin", np.uint8)))
-        self.count = len(self.tokens) // context
-        self.tokens, self.classes = (t[:self.count * context].reshape(-1, context) for t in (self.tokens, self.classes))
+        files = [np.memmap(os.path.join(folder, name + end), dtype=kind, mode="r") for end, kind in ((".bin", np.uint16), (".weights.bin", np.uint8), (".marks.bin", np.uint16))]
+        self.count = len(files[0]) // context
+        self.tokens, self.classes, self.marks = (t[:self.count * context].reshape(-1, context) for t in files)
         self.context, self.device, self.table = context, device, np.array(table, np.float32)
         self.shuffled = functools.lru_cache(2)(lambda epoch: np.random.default_rng(seed + epoch).permutation(self.count))
 
@@ -75,15 +81,21 @@ class Data:
         classes = np.pad(np.stack([self.classes[i] for i in which])[:, 1:], ((0, 0), (0, 1)))
         return self.table[classes], classes
 
+    def head_weight(self, which):
+        """Sum of the weights of the sequences' marks."""
+        found = np.stack([self.marks[i] for i in which])
+        return float(marks.weigh(found[found != 0]).sum())
+
     def rows(self, which):
-        """tokens, targets [N] int64, weights [N] of the sequences `which`, and the classes."""
+        """tokens, targets [N] int64, weights [N] of the sequences `which`, the classes, and the Marks (None: there are none)."""
         tokens = np.stack([self.tokens[i] for i in which]).astype(np.int64)
         targets, (weights, classes) = np.pad(tokens[:, 1:], ((0, 0), (0, 1))), self.weights(which)
 
         def put(x):
             x = torch.from_numpy(x.reshape(-1))
             return x.pin_memory().to(self.device, non_blocking=True) if self.device == "cuda" else x
-        return put(tokens), put(targets), put(weights), classes
+        found = np.stack([self.marks[i] for i in which]).reshape(-1)
+        return put(tokens), put(targets), put(weights), classes, marks.Marks(found, self.device) if found.any() else None
 
 
 class Run:
@@ -98,30 +110,33 @@ class Run:
     def positions(self, sequences):
         return torch.arange(self.cfg.context, device=self.device, dtype=torch.int32).repeat(sequences)
 
-    def step(self, parts, weight, factor, exact, number):
-        """parts: this process's micro-batches of Data.rows(); weight: sum over all processes' parts. Returns the mean weighted loss, on the device."""
-        norm = 1 / weight
+    def step(self, parts, weight, head_weight, factor, exact, number):
+        """parts: this process's micro-batches of Data.rows(); weights: sums over all processes' parts. Returns the mean weighted loss of the
+        language model and of the classifier head, on the device."""
+        norm, head_norm = 1 / weight, marks.LOSS_SHARE / max(head_weight, 1.0)
         shapes = [(len(part[0]) // self.cfg.context, self.cfg.context) for part in parts]
         if self.is_twin:
-            loss = 0
-            for (tokens, targets, weights, _), shape in zip(parts, shapes):
+            loss = head_loss = torch.zeros((), device=self.device)
+            for (tokens, targets, weights, _, found), shape in zip(parts, shapes):
                 w = twin.effective(self.params)
-                part = twin.Head.apply(twin.forward(w, self.cfg, tokens.view(shape), twin.Training(self.ropes)), w["out"], targets, weights, norm)
-                part.backward()
-                loss += part.detach()
-            grads = {k: p.grad for k, p in self.params.items()}
+                a = twin.forward(w, self.cfg, tokens.view(shape), twin.Training(self.ropes))
+                part = twin.Head.apply(a, w["out"], targets, weights, norm)
+                head = found.loss(twin.scores(w, a[found.rows]), head_norm)[0] if self.cfg.labels and found else torch.zeros_like(part)
+                (part + head).backward()
+                loss, head_loss = loss + part.detach(), head_loss + head.detach()
+            grads = {k: torch.zeros_like(p) if p.grad is None else p.grad for k, p in self.params.items()}
         else:
             w = model.quantise(self.params, self.cfg, self.ropes)
             gradients = backward.Gradients(w, first_row=number * 37 % backward.CLIP_ROWS)
-            for (tokens, targets, weights, _), shape in zip(parts, shapes):
-                gradients.run(tokens, self.positions(shape[0]), targets, weights, norm, shape, exact)
-            grads, loss = gradients.finish(), gradients.loss
-        *values, loss = add_up([*grads.values(), loss])
+            for (tokens, targets, weights, _, found), shape in zip(parts, shapes):
+                gradients.run(tokens, self.positions(shape[0]), targets, weights, norm, shape, exact, found, head_norm)
+            grads, loss, head_loss = gradients.finish(), gradients.loss, gradients.head_loss
+        *values, loss, head_loss = add_up([*grads.values(), loss, head_loss])
         self.optimiser.step(dict(zip(grads, values)), factor)
         if self.is_twin:
             for p in self.params.values():
                 p.grad = None
-        return loss
+        return loss, head_loss / marks.LOSS_SHARE
 
     def weights(self):
         return twin.effective(self.params) if self.is_twin else model.quantise(self.params, self.cfg, self.ropes)
@@ -149,7 +164,7 @@ def validate(run, data, micro, exact=True):
     w, sums = run.weights(), {}
     for first in range(0, data.count, micro):
         which = range(first, min(first + micro, data.count))
-        tokens, targets, _, classes = data.rows(which)
+        tokens, targets, _, classes, _ = data.rows(which)
         loss = run.losses(w, tokens, targets, exact).cpu().numpy().astype(np.float64)
         kinds = document_kinds(tokens.cpu().numpy().reshape(len(which), -1)).reshape(-1)
         for k, name in enumerate(("prose", "chat", "card chat")):
@@ -179,7 +194,7 @@ def save(path, run, done, elapsed, progress, args):
 def load(path, device):
     """The Run of a saved state, and the state."""
     state = torch.load(path, map_location=device, weights_only=False)
-    run = Run(model.Config(**TINY) if state["tiny"] else model.Config(), device, state["twin"])
+    run = Run(config(state["tiny"]), device, state["twin"])
     with torch.no_grad():
         for k, p in run.params.items():
             p.copy_(state["params"][k])
@@ -215,7 +230,7 @@ def main():
             print(text, file=log_file, flush=True)
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    run, done, progress, before = Run(model.Config(**TINY) if args.tiny else model.Config(), device, args.twin), 0, [], 0.0
+    run, done, progress, before = Run(config(args.tiny), device, args.twin), 0, [], 0.0
     if args.resume and os.path.exists(state_path):
         run, state = load(state_path, device)
         run.optimiser.load(state["optimiser"])
@@ -239,16 +254,17 @@ def main():
             break
         which = data.order(done * args.batch, args.batch)
         weight = sum(float(data.weights(which[i:i + args.micro])[0].sum()) for i in range(0, args.batch, args.micro))
+        head_weight = sum(data.head_weight(which[i:i + args.micro]) for i in range(0, args.batch, args.micro))
         mine = which[rank * args.batch // ranks:(rank + 1) * args.batch // ranks]
         parts = [data.rows(mine[i:i + args.micro]) for i in range(0, len(mine), args.micro)]
-        loss = run.step(parts, weight, optim.schedule(p), p >= args.exact_from, done)
+        loss, head_loss = run.step(parts, weight, head_weight, optim.schedule(p), p >= args.exact_from, done)
         progress.append(float(p))
         done += 1
         if rank == 0 and (now - last_log > 4 or done <= 3):
             value, now = float(loss), time.time()  # waits for the device
             speed = (done - logged) * args.batch * cfg.context / (now - last_log)
             left = (elapsed / p * (1 - p) if p > 0 else 0) if not steps else (steps - done) * (now - last_log) / max(1, done - logged)
-            log("step %5d  %5.1f%%  loss %.4f  %4.0fk tokens/s  rate x%.3f%s  %3.0f s left" % (done, 100 * p, value, speed / 1e3, optim.schedule(p), "  exact" if p >= args.exact_from and not args.twin else "", left))
+            log("step %5d  %5.1f%%  loss %.4f  head %.4f  %4.0fk tokens/s  rate x%.3f%s  %3.0f s left" % (done, 100 * p, value, float(head_loss), speed / 1e3, optim.schedule(p), "  exact" if p >= args.exact_from and not args.twin else "", left))
             if not np.isfinite(value):
                 raise SystemExit("the loss is not finite: stopped before the last good state is overwritten")
             last_log, logged = now, done

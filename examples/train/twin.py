@@ -81,6 +81,8 @@ def effective(p):
     """bf16 matrices by name, virtual scalars folded in; the embedding twice."""
     w = {name: (p[name] * p[name + "_scalar"].exp()[:, None, None]).bfloat16() for name in model.MATRICES}
     w["in"], w["out"] = ((p["embed"] * p[s].exp()).bfloat16() for s in ("in_scalar", "out_scalar"))
+    if "classifier" in p:
+        w["classifier"], w["bias"] = p["classifier"] * p["classifier_scalar"].exp(), p["classifier_bias"]
     return w
 
 
@@ -103,6 +105,10 @@ def forward(w, cfg, tokens, kv):
 
 def logits(w, a):
     return (a @ w["out"].t()).float()
+
+
+def scores(w, a):
+    return a.float() @ w["classifier"].t() + w["bias"]
 
 
 class Head(torch.autograd.Function):
