@@ -40,10 +40,11 @@ import safety
 SEQUENCE = 4096
 UNK, BOS, EOS, CARD, USER, CHAR, END, TEXT = range(8)
 CONTROL = ["<|card|>", "<|user|>", "<|char|>", "<|end|>", "<|text|>"]
+PARTS = ("persona", "real", "safety", "taught")
 STUTTER = 0.03  # share of replies with a repeat
 MARK_END, MARK_LIGHT = 1 << 12, 1 << 13
 MARKED_SHARE = 0.25  # of the persona chats
-SAFETY_PASSES = 60  # chats for each written safety topic
+SAFETY_PASSES = 200  # chats for each written safety topic
 VAL_SHARE = 50  # one of so many documents is for validation
 REQUIRED = "".join(map(chr, [*range(0xC0, 0x180), 0x218, 0x219, 0x21A, 0x21B]))  # letters that are one token each, as they occur in names
 LOSS_WEIGHT = [0.0, 0.1, 0.2, 1.0, 3.0]
@@ -239,7 +240,8 @@ def build_shard(job):
     """One shard: its persona samples up to a token count, its share of the corpora, packed."""
     shard, shards, persona_tokens, seed, validation = job
     docs, common, counts, index = [], None, {"persona": 0, "persona_samples": 0, "persona_far": 0, "real": 0, "safety": 0, "taught": 0, "documents": 0}, 0
-    while counts["persona"] < persona_tokens:
+    parts = _STATE["parts"]
+    while "persona" in parts and counts["persona"] < persona_tokens:
         samples = [persona.sample(seed, shard * 10_000_000 + index + i, _STATE["bank"], _STATE["talks"]) for i in range(64)]
         index += 64
         counts["persona_far"] += sum(s["far"] is not None for s in samples)
@@ -254,21 +256,21 @@ def build_shard(job):
             counts["persona"] += len(doc[0])
             counts["persona_samples"] += 1
     real = []
-    for n, (source, doc) in enumerate(data_text.documents(_STATE["rows"], validation, shard, shards)):
+    for n, (source, doc) in enumerate(data_text.documents(_STATE["rows"], validation, shard, shards) if "real" in parts else ()):
         if source == "tale_quiz" and not validation:
             r = random.Random((seed * 64 + shard) * 10_000_000 + 9_000_000 + n).random
-            doc = ("chat",) + persona_noise.roughen(r, doc[1], doc[2], common, _STATE["bank"], _STATE["talks"])
+            doc = ("chat",) + persona_noise.roughen(r, doc[1], doc[2], common or set(), _STATE["bank"], _STATE["talks"])
         real.append(doc)
-    for n in range(shard, data_echo.DOCUMENTS // (50 if validation else 1), shards):
+    for n in range(shard, data_echo.DOCUMENTS // (50 if validation else 1) if "real" in parts else 0, shards):
         r = random.Random((seed * 64 + shard) * 10_000_000 + 8_000_000 + n).random
         doc = data_echo.document(r, _STATE["stock"][validation], persona_values.given(r, 0), _STATE["talks"])
         if doc:
             real.append(doc)
     held = [row for n, row in enumerate(_STATE["safety"]) if (n % VAL_SHARE == 0) == validation]
-    marked = list(safety.chats(seed, shard, shards, _STATE["bank"], _STATE["talks"], held, 4 if validation else SAFETY_PASSES))
+    marked = list(safety.chats(seed, shard, shards, _STATE["bank"], _STATE["talks"], held, 4 if validation else SAFETY_PASSES)) if "safety" in parts else []
     taught = [doc for n, doc in enumerate(_STATE["taught"]) if (n % VAL_SHARE == 0) == validation and n // VAL_SHARE % shards == shard]
     for kind, some in (("real", real), ("safety", marked), ("taught", taught)):
-        for doc in encode_all(some):
+        for doc in encode_all(some if kind in parts else []):
             docs.append(doc)
             counts[kind] += len(doc[0])
     counts["documents"] = len(docs)
@@ -288,7 +290,7 @@ def write(path, parts, seed):
         classes += np.bincount(part[1].ravel(), minlength=5)
     counts = {k: sum(p[3][k] for p in parts) for k in parts[0][3]}
     counts["sequences"], counts["tokens"], counts["by_weight_class"] = count, count * SEQUENCE, classes.tolist()
-    counts["padding_share"] = round(1 - sum(counts[k] for k in ("persona", "real", "safety", "taught")) / counts["tokens"], 5)
+    counts["padding_share"] = round(1 - sum(counts[k] for k in PARTS) / counts["tokens"], 5)
     return counts
 
 
@@ -304,7 +306,7 @@ def build(args):
     rows = _STATE["rows"] = data_text.read(args.text)
     _STATE["bank"], _STATE["talks"] = data_text.word_bank(rows), data_text.filler_talks(rows)
     _STATE["stock"] = {side: data_echo.sentences(data_text.prose_texts(rows, side)) for side in (False, True)}
-    _STATE["safety"], _STATE["taught"] = safety.rows(args.safety), data_text.taught(args.taught)
+    _STATE["safety"], _STATE["taught"], _STATE["parts"] = safety.rows(args.safety), data_text.taught(args.taught), args.parts
     report = {"tokenizer_bytes": os.path.getsize(args.tokenizer), "loss_weight": LOSS_WEIGHT, "sequence": SEQUENCE, "seed": args.seed}
     for name in ("val", "train"):
         shards = SHARDS if name == "train" else 4
@@ -316,7 +318,7 @@ def build(args):
             done = tokens = 0
             for i, part in pool.imap_unordered(_numbered, jobs):
                 parts[i] = part
-                done, tokens = done + 1, tokens + sum(part[3][k] for k in ("persona", "real", "safety", "taught"))
+                done, tokens = done + 1, tokens + sum(part[3][k] for k in PARTS)
                 seconds = time.time() - began
                 progress("%s: shard %d of %d, %.1f M tokens, %.0f s, %.2f M tokens/s" % (name, done, len(jobs), tokens / 1e6, seconds, tokens / 1e6 / seconds))
         report[name] = write(os.path.join(args.out, name), parts, args.seed)
@@ -342,6 +344,7 @@ def main():
     b.add_argument("--tokenizer", required=True)
     b.add_argument("--persona-tokens", default="250M")
     b.add_argument("--validation-tokens", default="1M", help="persona tokens of val.bin")
+    b.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="build these alone; train.py takes several folders")
     b.add_argument("--taught", nargs="*", default=[], metavar="JSONL", help="a teacher's talk, from distill.py")
     b.add_argument("--safety", metavar="JSONL", help="public safety texts, from safety.py public")
     b.add_argument("--out", required=True)

@@ -179,13 +179,13 @@ def documents(rows, validation=False, shard=0, shards=1):
 
 
 def taught(paths):
-    """A teacher's talk (distill.py) as documents: the replies count in full, what was said to it a little."""
+    """A teacher's talk (distill.py) as documents. It counts a little: it teaches language, not what is so."""
     found = []
     for path in paths:
         with open(path, encoding="utf-8") as f:
             for line in f:
                 row = json.loads(line)
-                found.append(("chat", row.get("card"), [(role, text, 3 if role == "char" else 2) for role, text in row["turns"]]))
+                found.append(("chat", row.get("card"), [(role, text, 2) for role, text in row["turns"]]))
     return found
 
 

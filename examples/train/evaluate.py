@@ -220,7 +220,7 @@ def main():
     run, report = open_model(args.model, args.device), {}
     if args.data:
         meta = json.load(open(os.path.join(args.data, "data.json")))
-        data = train.Data(args.data, "val", run.cfg.context, args.device, meta["loss_weight"])
+        data = train.Data([args.data], "val", run.cfg.context, args.device, meta["loss_weight"])
     if args.perplexity:
         report["validation"] = train.validate(run, data, 16)
         for name, r in report["validation"].items():

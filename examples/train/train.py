@@ -62,13 +62,28 @@ def agree(tensors):
     return bool((most.sum(0) == 0).all())
 
 
-class Data:
-    """Sequences of data.py in a fixed random order, the same for every run."""
+class Sequences:
+    """The sequences of several files, one file after the other."""
 
-    def __init__(self, folder, name, context, device, table, seed=5):
-        files = [np.memmap(os.path.join(folder, name + end), dtype=kind, mode="r") for end, kind in ((".bin", np.uint16), (".weights.bin", np.uint8), (".marks.bin", np.uint16))]
-        self.count = len(files[0]) // context
-        self.tokens, self.classes, self.marks = (t[:self.count * context].reshape(-1, context) for t in files)
+    def __init__(self, folders, name, kind, context):
+        self.files = [np.memmap(os.path.join(folder, name), dtype=kind, mode="r") for folder in folders]
+        self.files = [f[:len(f) // context * context].reshape(-1, context) for f in self.files]
+        self.ends = np.cumsum([len(f) for f in self.files])
+
+    def __len__(self):
+        return int(self.ends[-1])
+
+    def __getitem__(self, i):
+        file = int(np.searchsorted(self.ends, i, side="right"))
+        return self.files[file][i - (self.ends[file - 1] if file else 0)]
+
+
+class Data:
+    """Sequences of data.py's folders in a fixed random order, the same for every run."""
+
+    def __init__(self, folders, name, context, device, table, seed=5):
+        self.tokens, self.classes, self.marks = (Sequences(folders, name + end, kind, context) for end, kind in ((".bin", np.uint16), (".weights.bin", np.uint8), (".marks.bin", np.uint16)))
+        self.count = len(self.tokens)
         self.context, self.device, self.table = context, device, np.array(table, np.float32)
         self.shuffled = functools.lru_cache(2)(lambda epoch: np.random.default_rng(seed + epoch).permutation(self.count))
 
@@ -203,7 +218,7 @@ def load(path, device):
 
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    a.add_argument("--data", required=True, help="folder written by data.py build")
+    a.add_argument("--data", required=True, nargs="+", help="folders written by data.py build")
     a.add_argument("--out", required=True)
     length = a.add_mutually_exclusive_group(required=True)
     length.add_argument("--minutes", type=float)
@@ -236,7 +251,7 @@ def main():
         run.optimiser.load(state["optimiser"])
         done, progress, before = state["done"], state["progress"], state["elapsed"]
     cfg = run.cfg
-    meta = json.load(open(os.path.join(args.data, "data.json")))
+    meta = json.load(open(os.path.join(args.data[0], "data.json")))
     data, held = (Data(args.data, name, cfg.context, device, meta["loss_weight"]) for name in ("train", "val"))
     like = np.load(os.path.join(args.like, "progress.npy")) if args.like else None
     steps = len(like) if like is not None else args.steps
