@@ -44,11 +44,11 @@ kaiju::Result<Prompt> read_prompt(const std::string& text, size_t line) {
   prompt.texts.reserve(given["messages"].size());
   for (const Json& message : given["messages"]) {
     const std::string role = message.is_object() ? message.value("role", "") : "";
-    const auto known = role == "system"                              ? kaiju::ChatRole::kSystem
-                       : role == "card"                              ? kaiju::ChatRole::kCard
-                       : role == "user"                              ? kaiju::ChatRole::kUser
+    const auto known = role == "system"                             ? kaiju::ChatRole::kSystem
+                       : role == "card"                             ? kaiju::ChatRole::kCard
+                       : role == "user"                             ? kaiju::ChatRole::kUser
                        : role == "assistant" || role == "character" ? kaiju::ChatRole::kCharacter
-                                                                     : kaiju::ChatRole{};
+                                                                    : kaiju::ChatRole{};
     if (known == kaiju::ChatRole{} || !message.contains("content") || !message["content"].is_string())
       return wrong_line(line, "a message has a \"role\" (system, card, user or assistant) and a text as \"content\"");
     prompt.texts.push_back(message["content"].get<std::string>());
@@ -134,7 +134,9 @@ class Batch {
     generated_ += static_cast<uint64_t>(event.counts.generated);
     prompt_tokens_ += static_cast<uint64_t>(event.counts.prompt_tokens);
     cached_tokens_ += static_cast<uint64_t>(event.counts.cached_tokens);
-    const Json reply = {{"line", done.line}, {"reply", done.reply}, {"finish_reason", name_of(event.reason)},
+    const Json reply = {{"line", done.line},
+                        {"reply", done.reply},
+                        {"finish_reason", name_of(event.reason)},
                         {"tokens", event.counts.generated}};
     const std::string text = reply.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
     if (std::fwrite(text.data(), 1, text.size(), out_) != text.size())
@@ -167,8 +169,8 @@ class Progress {
 
   double seconds() const { return std::chrono::duration<double>(Clock::now() - began_).count(); }
   std::string text() const {
-    return fmt::format("{} replies, {} tokens, {:.0f} tokens/s, {:.1f}% of {} prompt tokens from the cache", batch_.replies(),
-                       batch_.generated(), static_cast<double>(batch_.generated()) / seconds(),
+    return fmt::format("{} replies, {} tokens, {:.0f} tokens/s, {:.1f}% of {} prompt tokens from the cache",
+                       batch_.replies(), batch_.generated(), static_cast<double>(batch_.generated()) / seconds(),
                        100.0 * static_cast<double>(batch_.cached_tokens()) /
                            static_cast<double>(std::max<uint64_t>(batch_.prompt_tokens(), 1)),
                        batch_.prompt_tokens());
@@ -193,7 +195,8 @@ kaiju::Status answer(Batch& batch, Progress& progress, std::istream& in, const A
   std::string text;
   bool more = true;
   for (size_t line = 0; more || batch.running() > 0;) {
-    more = more && !kaiju::tools::interrupted && (arguments.minutes == 0 || progress.seconds() < arguments.minutes * 60);
+    more =
+        more && !kaiju::tools::interrupted && (arguments.minutes == 0 || progress.seconds() < arguments.minutes * 60);
     while (more && batch.running() < running) {
       const auto read = kaiju::tools::read_line(in, text, kMostLineBytes);
       if (read == kaiju::tools::LineRead::kTooLong)

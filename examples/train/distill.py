@@ -91,16 +91,19 @@ def keep(args):
     dropped, kept, tokens = collections.Counter(), 0, 0
     with open(args.prompts, encoding="utf-8") as f:
         asked = [json.loads(line)["messages"] for line in f]
-    with open(args.out, "w", encoding="utf-8") as out, open(args.replies, encoding="utf-8") as f:
-        for line in sorted((json.loads(line) for line in f), key=lambda reply: reply["line"]):
-            system, user = (m["content"] for m in asked[line["line"] - 1])
-            tokens += line["tokens"]
-            text, why = judged(user, line["reply"], system == TALE)
+    with open(args.replies, encoding="utf-8") as f:
+        replies = sorted((json.loads(line) for line in f), key=lambda reply: reply["line"])
+    whole = next((n for n, reply in enumerate(replies) if reply["line"] != n + 1), len(replies))  # up to the first that is missing: the same set, however many ran at a time
+    with open(args.out, "w", encoding="utf-8") as out:
+        for reply in replies[:min(whole, tokens_number(args.lines) if args.lines else whole)]:
+            system, user = (m["content"] for m in asked[reply["line"] - 1])
+            tokens += reply["tokens"]
+            text, why = judged(user, reply["reply"], system == TALE)
             dropped[why] += 1
             if why:
                 continue
             kept += 1
-            r = random.Random(line["line"] * 7919 + 17).random
+            r = random.Random(reply["line"] * 7919 + 17).random
             card = None
             if r() < 0.7:
                 t = persona.start(r, None)
@@ -123,6 +126,7 @@ def main():
     k = commands.add_parser("keep", help="filter the replies")
     k.add_argument("--prompts", required=True)
     k.add_argument("--replies", required=True)
+    k.add_argument("--lines", help="of the first so many prompts; otherwise up to the first one without a reply")
     k.add_argument("--out", required=True)
     args = a.parse_args()
     (prompts if args.command == "prompts" else keep)(args)

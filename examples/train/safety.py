@@ -25,6 +25,7 @@ ALL = (1 << len(LABELS)) - 1
 FINE = (0, ALL)
 SPOKEN_SHARE = 0.25  # of the texts are the character's own words, so that the head judges replies too; the language model does not learn these
 MAX_PUBLIC_TEXT = 1200  # characters
+PUBLIC_PASSES = 3
 
 
 def mask(labels):
@@ -45,8 +46,7 @@ def chat(r, topic, bank, talks):
     for said, answer in topic.before:
         t.turns += [("user", written_talk.typed(r, say(said, r, slots)), 2, FINE), ("char", cap(say(answer, r, slots)), 3, FINE)]
     said, answer = written_talk.typed(r, say(V.one(r, topic.said), r, slots)), cap(say(V.one(r, topic.answers), r, slots))
-    if r() < 0.5:
-        said = persona_synonyms.exchange(r, said, persona_noise.kept({}), 0.15 + 0.3 * r(), answer)
+    said = rough(r, said, answer, talks)
     if r() < SPOKEN_SHARE and not topic.before and marked[0] != mask(["distress"]):
         user, _ = written_talk.exchanges(r, V.one(r, written_talk.TALK), t.called())[0]
         t.turns += [("user", user, 2, FINE), ("char", said, 0, marked)]
@@ -59,6 +59,15 @@ def chat(r, topic, bank, talks):
     return "chat", t.name + "\n" + card, t.turns
 
 
+def rough(r, text, answer, talks):
+    """The text in other words, behind others, or with slips: one topic is met many times, and its words must not be learned by heart."""
+    if r() < 0.6:
+        text = persona_synonyms.exchange(r, text, persona_noise.kept({}), 0.15 + 0.4 * r(), answer)
+    if talks and r() < 0.2:
+        text = persona_noise.fragment(r, talks) + V.one(r, (". ", "... ", ", ", " ")) + text
+    return persona_noise.stumble(r, text, 0.1) if r() < 0.2 else text
+
+
 def public_chat(r, row, bank):
     """A text of a public set as what the user says to a character; the language model learns nothing from it."""
     t = persona.start(r, bank)
@@ -67,11 +76,11 @@ def public_chat(r, row, bank):
 
 
 def chats(seed, shard, shards, bank, talks, rows, passes):
-    """A shard's share of `passes` chats for every written topic, and of the public sets, once."""
+    """A shard's share of `passes` chats for every written topic, and of the public sets."""
     for n in range(shard, len(written_talk.SAFETY) * passes, shards):
         yield chat(random.Random(seed * 1000003 + n).random, written_talk.SAFETY[n % len(written_talk.SAFETY)], bank, talks)
-    for n in range(shard, len(rows), shards):
-        yield public_chat(random.Random(seed * 1000003 + 500_000_000 + n).random, rows[n], bank)
+    for n in range(shard, len(rows) * PUBLIC_PASSES, shards):
+        yield public_chat(random.Random(seed * 1000003 + 500_000_000 + n).random, rows[n % len(rows)], bank)
 
 
 # ---------------------------------------------------------------- public sets

@@ -42,6 +42,8 @@ TEST_CASE("a wrong command line gives exit code 2 in every program") {
                            "kaiju-score x --tokens y --backend nonsense",
                            "kaiju-score x --tokens y --chunk 2048 --batch 64",
                            "kaiju-perplexity x --text y --backend nonsense",
+                           "kaiju-batch x --prompts y",
+                           "kaiju-batch x --prompts y --out z --running 0",
                            "kaiju-bench ops --backend reference",
                            "kaiju-bench step x --backend nonsense",
                            "kaiju-bench step x --after 16",
@@ -86,7 +88,7 @@ TEST_CASE("contradictory traffic options give exit code 2 before any traffic is 
 }
 
 TEST_CASE("--help and --version are a success") {
-  for (const char* name : {"inspect", "make", "score", "perplexity", "bench"})
+  for (const char* name : {"inspect", "make", "score", "perplexity", "batch", "bench"})
     for (const char* option : {"--help", "--version"})
       CHECK(exit_code(kPrograms + "/kaiju-" + name + " " + option + " | grep -q .") == 0);
   for (const char* name : {"ops", "step", "cache", "replay", "serve", "hour"})
@@ -199,6 +201,7 @@ TEST_CASE("a failed print ends no program by a signal, and a result that cannot 
            Line{"kaiju-score " + kModel + ids + "--threads 1", 0},
            Line{"kaiju-score /nowhere" + ids, 1, false},
            Line{"kaiju-perplexity --help", 0},
+           Line{"kaiju-batch --help", 0},
            Line{"kaiju-perplexity " + kModel + " --text /nowhere", 1, false},
            Line{"kaiju-bench", 2, false},
            Line{"kaiju-bench step --help", 0},
@@ -230,7 +233,7 @@ TEST_CASE("a failed print ends no program by a signal, and a result that cannot 
 
 TEST_CASE("every program reports a result that cannot be written") {
   const tiny::Folder folder;
-  for (const std::string name : {"inspect", "make", "score", "perplexity", "bench"}) {
+  for (const std::string name : {"inspect", "make", "score", "perplexity", "batch", "bench"}) {
     INFO(name);
     CHECK(exit_code(kPrograms + "/kaiju-" + name + " --help 2>'" + (folder / "err") + "' >/dev/full") == 1);
     CHECK(tiny::read_file(folder / "err").starts_with("kaiju-" + name + ": cannot write to the standard output"));
@@ -256,6 +259,7 @@ TEST_CASE("numbers are decimal: no program reads 010 as eight, or 0x10 as sixtee
       "kaiju-make --preset nano --out /nowhere/x --labels 0x10",
       "kaiju-make --preset nano --out /nowhere/x --labels +5",
       "kaiju-perplexity x --text y --threads 010",
+      "kaiju-batch x --prompts y --out z --max-tokens 010",
       "kaiju-bench ops --threads 010",
       "kaiju-bench ops --rows 1,010",
       "kaiju-bench ops --seconds 0x1",
@@ -294,6 +298,7 @@ TEST_CASE("an empty value is refused by name and never stands for a default") {
       {"kaiju-score x --tokens= y", "--tokens"},
       {"kaiju-score x --tokens y --logits ''", "--logits"},
       {"kaiju-perplexity x --text ''", "--text"},
+      {"kaiju-batch x --prompts '' --out z", "--prompts"},
       {"kaiju-perplexity x --text= y", "--text"},
       {"kaiju-perplexity x --text y --backend ''", "--backend"},
       {"kaiju-bench replay --trace ''", "--trace"},

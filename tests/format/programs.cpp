@@ -2,11 +2,13 @@
 // that parses.
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <sstream>
 #include <tuple>
+#include <vector>
 
 #include "catch.hpp"
 #include "kaiju/run/executors.hpp"
@@ -420,6 +422,37 @@ TEST_CASE("kaiju-perplexity divides by the bytes of the tokens that it predicts"
   const std::string letters(70, 'b');  // three windows: tokens 0, 32 and 64 are not predicted
   CHECK(measured(letters, "model", "") == std::pair(70.0, 70.0));
   CHECK(measured(letters, "model", "--raw") == std::pair(67.0, 67.0));
+}
+
+TEST_CASE("kaiju-batch gives each line the same reply, whatever runs beside it, and adds what is missing") {
+  const tiny::Folder folder;
+  const std::string model = "'" + std::string(KAIJU_SOURCE_DIR) + "/examples/chat/model/kaiju-nano.safetensors' ";
+  std::string prompts;
+  for (const std::string said : {"Hello!", "Who are you?", "Do you like rain?", "Tell me a joke."})
+    prompts += R"({"messages": [{"role": "card", "content": "Pip\nPip is a robot."}, {"role": "user", "content": ")" +
+               said + "\"}]}\n";
+  tiny::write_file(folder / "prompts", prompts);
+  const auto replies = [&](const std::string& out, const std::string& options) {
+    const Run batch = run(folder, "kaiju-batch",
+                          model + "--prompts '" + (folder / "prompts") + "' --out '" + (folder / out) +
+                              "' --threads 1 --temperature 0.8 --seed 5 --max-tokens 12 " + options);
+    INFO(batch.err);
+    REQUIRE(batch.status == 0);
+    std::vector<std::string> lines;
+    std::istringstream text(tiny::read_file(folder / out));
+    for (std::string line; std::getline(text, line);) lines.push_back(line);
+    std::sort(lines.begin(), lines.end());
+    return lines;
+  };
+  const auto alone = replies("alone", "--running 1");
+  CHECK(alone.size() == 4);
+  CHECK(replies("together", "--running 4") == alone);
+  tiny::write_file(folder / "half", alone[1] + "\n" + alone[2] + "\n");
+  CHECK(replies("half", "--running 2 --resume") == alone);
+  tiny::write_file(folder / "prompts", prompts + "{\"messages\": [{\"role\": \"tool\", \"content\": \"\"}]}\n");
+  fails(run(folder, "kaiju-batch",
+            model + "--prompts '" + (folder / "prompts") + "' --out '" + (folder / "out of it") + "' --threads 1"),
+        "line 5: a message has a \"role\"");
 }
 
 TEST_CASE("kaiju-make makes a classifier, and kaiju-inspect shows its labels") {
