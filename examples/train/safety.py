@@ -18,7 +18,7 @@ import persona_synonyms
 import persona_noise
 import persona_values as V
 import written_talk
-from persona_grammar import cap, say
+from persona_grammar import cap
 
 LABELS = ("violence", "sexual", "self_harm", "harassment", "dangerous", "distress")
 ALL = (1 << len(LABELS)) - 1
@@ -44,8 +44,8 @@ def chat(r, topic, bank, talks):
     t.turns = [turn if r() < 0.7 else (*turn, FINE) for turn in t.turns]
     slots, marked = written_talk.draw(r, topic, t.called()), (mask(topic.name.split()), ALL)
     for said, answer in topic.before:
-        t.turns += [("user", written_talk.typed(r, say(said, r, slots)), 2, FINE), ("char", cap(say(answer, r, slots)), 3, FINE)]
-    said, answer = written_talk.typed(r, say(V.one(r, topic.said), r, slots)), cap(say(V.one(r, topic.answers), r, slots))
+        t.turns += [("user", written_talk.typed(r, written_talk.said_with(said, r, slots)), 2, FINE), ("char", cap(written_talk.said_with(answer, r, slots)), 3, FINE)]
+    said, answer = written_talk.typed(r, written_talk.said_with(V.one(r, topic.said), r, slots)), cap(written_talk.said_with(V.one(r, topic.answers), r, slots))
     said = rough(r, said, answer, talks)
     if r() < SPOKEN_SHARE and not topic.before and marked[0] != mask(["distress"]):
         user, _ = written_talk.exchanges(r, V.one(r, written_talk.TALK), t.called())[0]
@@ -53,7 +53,7 @@ def chat(r, topic, bank, talks):
     else:
         t.turns += [("user", said, 0 if marked[0] & ~mask(["distress"]) else 2, marked), ("char", answer, 3, FINE)]
         for said, answers in topic.more:
-            t.turns += [("user", written_talk.typed(r, say(V.one(r, said), r, slots)), 2), ("char", cap(say(V.one(r, answers), r, slots)), 3, FINE)]
+            t.turns += [("user", written_talk.typed(r, written_talk.said_with(V.one(r, said), r, slots)), 2), ("char", cap(written_talk.said_with(V.one(r, answers), r, slots)), 3, FINE)]
         if r() < 0.4:
             t.talk()
     return "chat", t.name + "\n" + card, t.turns

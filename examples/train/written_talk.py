@@ -6,6 +6,8 @@ A topic is all the ways to say one thing and all the answers that fit any of the
   u what the user says      c what the character answers      then U and C, in blocks: how the talk goes on
 [a|b] chooses, {slot} is drawn once for a topic; what the user names, answers name again.
 """
+import re
+
 import persona_values as V
 from persona_grammar import compile_phrase, say, slots_of
 from persona_language import phrase_files
@@ -63,6 +65,11 @@ def draw(r, topic, name, side=0):
     return slots
 
 
+def said_with(node, r, slots):
+    """say(), and "an" where a slot begins with a vowel."""
+    return re.sub(r"\b([Aa]) (?=(?!one\b|one-|eu|use)[aeio])", r"\1n ", say(node, r, slots))
+
+
 def typed(r, text):
     """As somebody types it: now and then without capitals or the last mark."""
     x = r()
@@ -76,9 +83,9 @@ def typed(r, text):
 def exchanges(r, topic, name, side=0, go_on=0.85):
     """[(what the user says, what the character answers)] of one topic."""
     slots = draw(r, topic, name, side)
-    pairs = [(typed(r, say(V.one(r, topic.said), r, slots)), say(V.one(r, topic.answers), r, slots))]
+    pairs = [(typed(r, said_with(V.one(r, topic.said), r, slots)), said_with(V.one(r, topic.answers), r, slots))]
     for said, answers in topic.more:
         if r() > go_on:
             break
-        pairs.append((typed(r, say(V.one(r, said), r, slots)), say(V.one(r, answers), r, slots)))
+        pairs.append((typed(r, said_with(V.one(r, said), r, slots)), said_with(V.one(r, answers), r, slots)))
     return pairs
