@@ -205,6 +205,9 @@ enum {
    * 80 bytes four times or more, in 24 bytes or more.  Text that repeats is held back until it is
    * no circle */
   KAIJU_GENERATE_LOOP_GUARD = 315,
+  /* string, repeatable: the sampler KAIJU_SAMPLER_DRY finds no repetition across a token whose text
+   * contains this string.  At most 64 strings of 1 to 64 bytes */
+  KAIJU_GENERATE_BREAKER = 316,
 
   /* The options character, shared_tokens and salt say which requests may share the KV of a prompt.
    * If none of these options is set, only the session and its forks share the KV of the session's
@@ -227,14 +230,25 @@ enum {
   KAIJU_SESSION_KV = 411
 };
 
-/* Samplers of a list (kaiju_options_add_sampler), with their values. */
+/* Samplers of a list (kaiju_options_add_sampler), with their values.  A window is a number of newest
+ * tokens; 0: all.  docs/arithmetic.md, section 12, says what each does and names its source. */
 typedef int32_t kaiju_sampler;
 enum {
-  KAIJU_SAMPLER_REPETITION_PENALTY = 1, /* penalty */
+  KAIJU_SAMPLER_REPETITION_PENALTY = 1, /* penalty, window (0) */
   KAIJU_SAMPLER_TEMPERATURE = 2,        /* temperature */
   KAIJU_SAMPLER_TOP_K = 3,              /* k */
   KAIJU_SAMPLER_MIN_P = 4,              /* p */
-  KAIJU_SAMPLER_TOP_P = 5               /* p */
+  KAIJU_SAMPLER_TOP_P = 5,              /* p */
+  KAIJU_SAMPLER_FREQUENCY_PENALTY = 6,  /* penalty, window (0) */
+  KAIJU_SAMPLER_PRESENCE_PENALTY = 7,   /* penalty, window (0) */
+  KAIJU_SAMPLER_TYPICAL_P = 8,          /* p */
+  KAIJU_SAMPLER_TOP_N_SIGMA = 9,        /* n */
+  KAIJU_SAMPLER_EPSILON_CUTOFF = 10,    /* epsilon */
+  KAIJU_SAMPLER_ETA_CUTOFF = 11,        /* eta */
+  KAIJU_SAMPLER_XTC = 12,               /* probability, threshold (0.1) */
+  KAIJU_SAMPLER_DRY = 13,             /* multiplier, base (1.75), allowed length (2), window (0) */
+  KAIJU_SAMPLER_NO_REPEAT_NGRAM = 14, /* n */
+  KAIJU_SAMPLER_DYNAMIC_TEMPERATURE = 15 /* low, high (1), exponent (1) */
 };
 
 typedef struct kaiju_option_info {
@@ -518,11 +532,14 @@ KAIJU_API kaiju_status kaiju_options_set_string(kaiju_options* options, kaiju_op
 KAIJU_API kaiju_status kaiju_options_set_logit_bias(kaiju_options* options, const int32_t* tokens,
                                                     const float* bias, size_t count,
                                                     kaiju_error** error);
-/* Adds a sampler to the list of the bag.  Samplers of a list work one after another, in the order
- * in which they were added, on what the one before has left; a request with a list uses no other
- * sampler.  The arithmetic has one order so far, that of the numbers of KAIJU_SAMPLER_*, and each
- * sampler once: another order is KAIJU_UNSUPPORTED.  A list takes the place of the options
- * temperature, top_k, top_p, min_p and repetition_penalty, which a bag with a list may not set. */
+/* Adds a sampler to the list of the bag, at most 32.  `values` are the sampler's, in the order in
+ * which KAIJU_SAMPLER_* names them; values left out at the end have their defaults.  Samplers of a
+ * list work one after another, in the order in which they were added, on what the one before has
+ * left; a request with a list uses no other sampler.  On a GPU, a list that is not
+ * repetition_penalty, temperature, top_k, min_p and top_p in this order, each at most once and
+ * without a window, is refused with KAIJU_UNSUPPORTED by the request.  A list takes the place of
+ * the options temperature, top_k, top_p, min_p and repetition_penalty, which a bag with a list may
+ * not set. */
 KAIJU_API kaiju_status kaiju_options_add_sampler(kaiju_options* options, kaiju_sampler sampler,
                                                  const double* values, size_t count,
                                                  kaiju_error** error);

@@ -97,6 +97,8 @@ constexpr Row kRows[] = {
      "1: kaiju_engine_guide says before each token what it may be"},
     {KAIJU_GENERATE_LOOP_GUARD, "generate.loop_guard", 'i', false, 0, 1, 0,
      "1: end a reply that goes in circles"},
+    {KAIJU_GENERATE_BREAKER, "generate.breaker", 's', true, 0, 0, 0,
+     "text of tokens across which the sampler dry finds no repetition"},
     {KAIJU_SESSION_CHARACTER, "session.character", 's', false, 0, 0, 0,
      "name of the shared region: a character's id and version"},
     {KAIJU_SESSION_SHARED_TOKENS, "session.shared_tokens", 'i', false, 0, kInt32Max, 0,
@@ -109,28 +111,14 @@ constexpr Row kRows[] = {
      "1: save the KV too; 0: the tokens alone"},
 };
 
-// The samplers in the order in which the arithmetic has them (docs/arithmetic.md, section 6). Each
-// has one value, that of an option.
-struct SamplerRow {
-  kaiju_sampler sampler;
-  kaiju_option option;
-  const char *name, *value_name;
-};
-constexpr SamplerRow kSamplers[] = {
-    {KAIJU_SAMPLER_REPETITION_PENALTY, KAIJU_GENERATE_REPETITION_PENALTY, "repetition_penalty",
-     "repetition_penalty.penalty"},
-    {KAIJU_SAMPLER_TEMPERATURE, KAIJU_GENERATE_TEMPERATURE, "temperature",
-     "temperature.temperature"},
-    {KAIJU_SAMPLER_TOP_K, KAIJU_GENERATE_TOP_K, "top_k", "top_k.k"},
-    {KAIJU_SAMPLER_MIN_P, KAIJU_GENERATE_MIN_P, "min_p", "min_p.p"},
-    {KAIJU_SAMPLER_TOP_P, KAIJU_GENERATE_TOP_P, "top_p", "top_p.p"},
-};
-
-const SamplerRow* find_sampler(kaiju_sampler sampler) {
-  for (const SamplerRow& row : kSamplers)
-    if (row.sampler == sampler) return &row;
-  return nullptr;
+const kaiju::SamplerInfo* find_sampler(kaiju_sampler sampler) {
+  return kaiju::sampler_info(static_cast<kaiju::SamplerKind>(sampler));
 }
+
+// The options that a list of samplers takes the place of.
+constexpr kaiju_option kSamplerOptions[] = {KAIJU_GENERATE_REPETITION_PENALTY,
+                                            KAIJU_GENERATE_TEMPERATURE, KAIJU_GENERATE_TOP_K,
+                                            KAIJU_GENERATE_MIN_P, KAIJU_GENERATE_TOP_P};
 
 const Row* find_row(kaiju_option option) {
   for (const Row& row : kRows)
@@ -299,22 +287,14 @@ Scope scope_of(const kaiju_options* options) {
   return scope;
 }
 
-// The samplers of a list are those options in other words, as long as the arithmetic has one order
-// of them.
 static Status take_samplers(const kaiju_options& options, SamplingParams& sampling) {
-  for (const SamplerRow& row : kSamplers)
-    if (const auto set = options.values.find(row.option);
+  for (const kaiju_option option : kSamplerOptions)
+    if (const auto set = options.values.find(option);
         set != options.values.end() && !set->second.empty())
-      return invalid_argument(option_name(row.option) +
+      return invalid_argument(option_name(option) +
                               " is set beside a list of samplers, which has to have all of them: "
                               "clear one of the two");
-  for (const auto& [sampler, value] : options.samplers) {
-    if (sampler == KAIJU_SAMPLER_REPETITION_PENALTY) sampling.repetition_penalty = value;
-    if (sampler == KAIJU_SAMPLER_TEMPERATURE) sampling.temperature = value;
-    if (sampler == KAIJU_SAMPLER_TOP_K) sampling.top_k = static_cast<int64_t>(value);
-    if (sampler == KAIJU_SAMPLER_MIN_P) sampling.min_p = value;
-    if (sampler == KAIJU_SAMPLER_TOP_P) sampling.top_p = value;
-  }
+  sampling.samplers = options.samplers;
   return {};
 }
 
@@ -338,6 +318,10 @@ Result<RequestOptions> request_options(const kaiju_options* options) {
   out.loop_guard = get_int32(options, KAIJU_GENERATE_LOOP_GUARD) != 0;
   if (!options) return out;
   if (!options->samplers.empty()) KAIJU_TRY(take_samplers(*options, out.sampling));
+  if (const auto breakers = options->values.find(KAIJU_GENERATE_BREAKER);
+      breakers != options->values.end())
+    for (const auto& value : breakers->second)
+      out.sampling.breakers.push_back(std::get<std::string>(value));
   out.sampling.logit_bias = options->logit_bias;
   if (options->hook)
     out.logits_hook = [hook = options->hook, data = options->hook_data](
@@ -469,23 +453,22 @@ kaiju_status kaiju_options_add_sampler(kaiju_options* options, kaiju_sampler sam
   return guard(error, [&]() -> Status {
     if (!options) return missing("options");
     KAIJU_TRY(check_span("values", values, count));
-    const SamplerRow* row = find_sampler(sampler);
-    if (!row) return kaiju::invalid_argument("there is no sampler " + std::to_string(sampler));
-    if (count != 1)
-      return kaiju::invalid_argument(std::string(row->name) + " has one value, " +
-                                     row->value_name + ", not " + std::to_string(count));
-    const Row& of = *find_row(row->option);
-    KAIJU_TRY(check_number(of, values[0], row->value_name));
-    if (of.type == 'i' && values[0] != std::floor(values[0]))
-      return kaiju::invalid_argument(std::string(row->value_name) + " is " +
-                                     number_text(values[0]) + "; it must be a whole number");
-    if (!options->samplers.empty() && options->samplers.back().first >= sampler)
-      return Status(StatusCode::kUnsupported,
-                    std::string(row->name) + " cannot follow " +
-                        find_sampler(options->samplers.back().first)->name +
-                        ": the order is repetition_penalty, temperature, top_k, min_p, "
-                        "top_p, each at most once");
-    options->samplers.emplace_back(sampler, values[0]);
+    const kaiju::SamplerInfo* info = find_sampler(sampler);
+    if (!info) return kaiju::invalid_argument("there is no sampler " + std::to_string(sampler));
+    if (count < 1 || count > info->value_count)
+      return kaiju::invalid_argument(
+          std::string(info->name) + " has " +
+          (info->value_count == 1 ? "one value"
+                                  : "1 to " + std::to_string(info->value_count) + " values") +
+          ", not " + std::to_string(count));
+    if (options->samplers.size() == kaiju::kMaxSamplers)
+      return kaiju::invalid_argument("a list has at most " + std::to_string(kaiju::kMaxSamplers) +
+                                     " samplers");
+    kaiju::Sampler added{info->kind, {}};
+    for (size_t i = 0; i < info->value_count; ++i)
+      added.values[i] = i < count ? values[i] : info->values[i].default_value;
+    KAIJU_TRY(kaiju::detail::check_sampler(added));
+    options->samplers.push_back(added);
     return {};
   });
 }
@@ -512,13 +495,14 @@ kaiju_status kaiju_sampler_describe(kaiju_sampler sampler, size_t value, kaiju_o
   return guard(nullptr, [&]() -> Status {
     if (!out) return missing("out");
     KAIJU_TRY(check_struct_size<kaiju_option_info>("kaiju_option_info", out->struct_size));
-    const SamplerRow* row = find_sampler(sampler);
-    if (!row || value > 0) return Status(StatusCode::kNotFound, "no such sampler or value");
-    const Row& of = *find_row(row->option);
+    const kaiju::SamplerInfo* info = find_sampler(sampler);
+    if (!info || value >= info->value_count)
+      return Status(StatusCode::kNotFound, "no such sampler or value");
+    const kaiju::SamplerValue& of = info->values[value];
     const size_t size = out->struct_size;
-    const kaiju_option_info info{size, row->value_name, of.help,    of.type,
-                                 0,    of.minimum,      of.maximum, of.standard};
-    copy_sized(&info, sizeof info, out, size);
+    const kaiju_option_info described{size, of.name, of.help, of.whole ? 'i' : 'f',
+                                      0,    of.low,  of.high, of.default_value};
+    copy_sized(&described, sizeof described, out, size);
     return {};
   });
 }

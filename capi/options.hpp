@@ -15,8 +15,7 @@ struct kaiju_options {
   std::map<kaiju_option, std::vector<Value>>
       values;  // one element each, more for repeatable options
   std::vector<std::pair<int32_t, float>> logit_bias;
-  std::vector<std::pair<kaiju_sampler, double>>
-      samplers;  // in their order, with the value of each
+  std::vector<kaiju::Sampler> samplers;  // in their order
   kaiju_logits_fn hook = nullptr;
   void* hook_data = nullptr;
   kaiju_clock_fn clock = nullptr;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kaiju/backend/chain_draw.hpp"
 #include "kaiju/backend/cpu.hpp"
 #include "kaiju/base/random.hpp"
 #include "kernels.hpp"
@@ -140,7 +141,11 @@ void CpuBackend::sample(const SampleArgs& args, SampledToken& result) {
     best = kernels_.maximum(logits, count);
   }
 
-  if (spec.temperature == 0.0f) {
+  if (spec.chain) {
+    candidates_.clear();
+    for (int32_t token = 0; token < count; ++token) candidates_.push_back({logits[token], token, 0});
+    result.token = draw_by_chain(args, candidates_);
+  } else if (spec.temperature == 0.0f) {
     result.token = static_cast<int32_t>(std::find(logits, logits + count, best) - logits);
   } else {
     const uint64_t random = random_bits(spec.seed, spec.stream, static_cast<uint64_t>(args.position));

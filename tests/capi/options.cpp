@@ -184,7 +184,7 @@ TEST_CASE("every option is found by its name") {
   CHECK(kaiju_option_find("generate.top_k", nullptr) == KAIJU_INVALID_ARGUMENT);
 }
 
-TEST_CASE("a list of samplers gives the replies of the same options, and its order is the arithmetic's") {
+TEST_CASE("a list of samplers gives the replies of the same options, and works in the order of the host") {
   Host host;
   const auto reply = [&](const Bag& bag) {
     const int32_t prompt[] = {1, 20, 30};
@@ -211,9 +211,26 @@ TEST_CASE("a list of samplers gives the replies of the same options, and its ord
   REQUIRE(add(list, KAIJU_SAMPLER_TOP_P, {0.9}).status == KAIJU_OK);
   CHECK(reply(list) == reply(options));
   CHECK(reply(list) != reply(plain));
-  const Answer again = add(list, KAIJU_SAMPLER_MIN_P, {0.1});
-  CHECK(again.status == KAIJU_UNSUPPORTED);
-  CHECK(again.says("min_p cannot follow top_p"));
+  // The likeliest token alone, whatever comes before or after; another order than the options have; a value left out.
+  const Bag greedy, first, breakers;
+  for (const Bag* bag : {&greedy, &first, &breakers}) {
+    set(*bag, KAIJU_GENERATE_MAX_TOKENS, int64_t{24});
+    set(*bag, KAIJU_GENERATE_SEED, int64_t{9});
+  }
+  set(greedy, KAIJU_GENERATE_TEMPERATURE, 0.0);
+  REQUIRE(add(first, KAIJU_SAMPLER_TOP_P, {0.9}).status == KAIJU_OK);
+  REQUIRE(add(first, KAIJU_SAMPLER_TOP_K, {1}).status == KAIJU_OK);
+  REQUIRE(add(first, KAIJU_SAMPLER_TEMPERATURE, {2}).status == KAIJU_OK);
+  REQUIRE(add(first, KAIJU_SAMPLER_XTC, {1}).status == KAIJU_OK);
+  CHECK(reply(first) == reply(greedy));
+  REQUIRE(add(first, KAIJU_SAMPLER_NO_REPEAT_NGRAM, {1}).status == KAIJU_OK);
+  CHECK(reply(first) == reply(greedy));  // one token is left: nothing is dropped
+  set(breakers, KAIJU_GENERATE_BREAKER, "x");
+  CHECK(ask([&](kaiju_error** e) {
+          return kaiju_engine_submit(host.engine, host.session, nullptr, 0, breakers.handle, nullptr, nullptr, e);
+        }).says("add the sampler dry"));
+  CHECK(add(plain, KAIJU_SAMPLER_DRY, {1, 2, 3, 4, 5}).says("has 1 to 4 values, not 5"));
+  CHECK(add(plain, KAIJU_SAMPLER_XTC, {0.5, 2}).says("xtc.threshold is 2"));
   CHECK(add(plain, KAIJU_SAMPLER_TOP_K, {1.5}).says("whole number"));
   CHECK(add(plain, KAIJU_SAMPLER_TOP_P, {0}).says("top_p.p is 0"));
   CHECK(add(plain, KAIJU_SAMPLER_TOP_P, {}).says("has one value"));
@@ -230,6 +247,9 @@ TEST_CASE("a list of samplers gives the replies of the same options, and its ord
   REQUIRE(kaiju_sampler_describe(KAIJU_SAMPLER_MIN_P, 0, &info) == KAIJU_OK);
   CHECK(std::string(info.name) == "min_p.p");
   CHECK(kaiju_sampler_describe(KAIJU_SAMPLER_MIN_P, 1, &info) == KAIJU_NOT_FOUND);
+  REQUIRE(kaiju_sampler_describe(KAIJU_SAMPLER_DRY, 2, &info) == KAIJU_OK);
+  CHECK(std::string(info.name) == "dry.allowed_length");
+  CHECK((info.type == 'i' && info.standard == 2));
 }
 
 TEST_CASE("an engine says what it computes on, and computes on the device that is named") {

@@ -101,13 +101,22 @@ class Part(enum.IntEnum):
 
 
 class Sampler(enum.IntEnum):
-    """KAIJU_SAMPLER_*: the samplers of a list, in the order that the arithmetic has."""
-
+    """KAIJU_SAMPLER_*: the samplers of a list."""
     REPETITION_PENALTY = 1
     TEMPERATURE = 2
     TOP_K = 3
     MIN_P = 4
     TOP_P = 5
+    FREQUENCY_PENALTY = 6
+    PRESENCE_PENALTY = 7
+    TYPICAL_P = 8
+    TOP_N_SIGMA = 9
+    EPSILON_CUTOFF = 10
+    ETA_CUTOFF = 11
+    XTC = 12
+    DRY = 13
+    NO_REPEAT_NGRAM = 14
+    DYNAMIC_TEMPERATURE = 15
 
 
 class Device(enum.IntEnum):

@@ -58,6 +58,7 @@ struct SampleArgs {
   const TokenGuide* guide = nullptr;  // null: the token may be any
   // [vocab_size] the logits that the token is sampled from, where a hook changed them; null: `logits`
   const float* changed = nullptr;
+  std::span<const int32_t> history = {};  // with a chain of samplers: all tokens before the one to draw
 };
 
 // The sizes of the largest step that a backend has to compute.

@@ -14,6 +14,7 @@
 #include "kaiju/arith/sampling.hpp"
 #include "kaiju/arith/softmax.hpp"
 #include "kaiju/backend/backend.hpp"
+#include "kaiju/backend/chain_draw.hpp"
 #include "kaiju/base/random.hpp"
 
 namespace kaiju {
@@ -54,7 +55,9 @@ inline void sample_row(const SampleArgs& args, std::vector<arith::Candidate>& sc
   }
 
   const arith::Candidate best = *std::min_element(scratch.begin(), scratch.end());
-  if (spec.temperature == 0.0f) {
+  if (spec.chain) {
+    result.token = draw_by_chain(args, scratch);
+  } else if (spec.temperature == 0.0f) {
     result.token = best.token;
   } else {
     const float factor = arith::temperature_factor(spec.temperature);

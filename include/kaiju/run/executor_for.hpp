@@ -243,7 +243,11 @@ class ExecutorFor final : public Executor {
                       int64_t{segment.position} + row.index + 1,
                       segment.top_logprobs};
       if (segment.guide >= 0) args.guide = plan.guides[static_cast<size_t>(segment.guide)].get();
-      if (segment.hook >= 0) args.changed = call_hook(plan.hooks[static_cast<size_t>(segment.hook)], row_logits);
+      if (segment.hook >= 0) {
+        const HookCall& call = plan.hooks[static_cast<size_t>(segment.hook)];
+        args.history = call.tokens;
+        if (call.hook) args.changed = call_hook(call, row_logits);
+      }
       backend_->sample(args, token);
       if (segment.scores) append_scores(weights_, row_scores, 1, token.scores);
       result.sampled.push_back(std::move(token));

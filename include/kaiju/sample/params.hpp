@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -79,7 +80,73 @@ inline Result<TokenGuide> check_guide(std::span<const uint32_t> allowed,
   return guide;
 }
 
-// Returns the checked sampling parameters. If a field is out of range, returns kInvalidArgument, and the message names
+namespace detail {
+
+inline Status check_sampler(const Sampler& sampler) {
+  const SamplerInfo* info = sampler_info(sampler.kind);
+  if (!info) return invalid_argument("there is no sampler " + std::to_string(static_cast<int32_t>(sampler.kind)));
+  for (size_t i = 0; i < info->value_count; ++i) {
+    const SamplerValue& wanted = info->values[i];
+    const double value = sampler.values[i];
+    if (sampler.kind == SamplerKind::kTemperature) KAIJU_TRY(check_temperature(wanted.name, value));
+    KAIJU_TRY(check_range(wanted.name, value, wanted.low, wanted.high));
+    if (wanted.whole && value != static_cast<double>(static_cast<int64_t>(value)))
+      return invalid_argument(std::string(wanted.name) + " is " + number_text(value) + "; it must be a whole number");
+  }
+  return {};
+}
+
+// Whether the chain is the order of arithmetic.md, section 6, in which every executor draws. If so, writes it to
+// `spec`.
+inline bool is_plain_order(std::span<const Sampler> samplers, SamplingSpec& spec) {
+  SamplingSpec plain;
+  plain.temperature = 1.0f;
+  auto before = SamplerKind{};
+  for (const Sampler& sampler : samplers) {
+    if (sampler.kind <= before || sampler.kind > SamplerKind::kTopP) return false;
+    before = sampler.kind;
+    const double value = sampler.values[0];
+    if (sampler.kind == SamplerKind::kRepetitionPenalty && sampler.values[1] != 0.0) return false;
+    if (sampler.kind == SamplerKind::kRepetitionPenalty) plain.repetition_penalty = static_cast<float>(value);
+    if (sampler.kind == SamplerKind::kTemperature) plain.temperature = static_cast<float>(value);
+    if (sampler.kind == SamplerKind::kTopK) plain.top_k = static_cast<int32_t>(value);
+    if (sampler.kind == SamplerKind::kMinP) plain.min_p = static_cast<float>(value);
+    if (sampler.kind == SamplerKind::kTopP) plain.top_p = static_cast<float>(value);
+  }
+  spec = plain;
+  return true;
+}
+
+inline Status check_chain(const SamplingParams& params, SamplingSpec& spec) {
+  if (params.samplers.empty()) {
+    if (params.breakers.empty()) return {};
+    return invalid_argument("breakers are set without a chain of samplers: add the sampler dry");
+  }
+  if (params.samplers.size() > kMaxSamplers)
+    return invalid_argument("a chain has " + std::to_string(params.samplers.size()) + " samplers; at most " +
+                            std::to_string(kMaxSamplers));
+  const SamplingParams defaults;
+  if (params.temperature != defaults.temperature || params.top_k != defaults.top_k || params.top_p != defaults.top_p ||
+      params.min_p != defaults.min_p || params.repetition_penalty != defaults.repetition_penalty)
+    return invalid_argument(
+        "temperature, top_k, top_p, min_p or repetition_penalty is set beside a chain of samplers, which has to have "
+        "all of them");
+  for (const Sampler& sampler : params.samplers) KAIJU_TRY(check_sampler(sampler));
+  if (params.breakers.size() > kMaxBreakers)
+    return invalid_argument(std::to_string(params.breakers.size()) + " breakers; at most " +
+                            std::to_string(kMaxBreakers));
+  for (const std::string& breaker : params.breakers)
+    if (breaker.empty() || breaker.size() > kMaxBreakerBytes)
+      return invalid_argument("a breaker must have 1 to " + std::to_string(kMaxBreakerBytes) + " bytes");
+  if (!is_plain_order(params.samplers, spec))
+    spec.chain = std::make_shared<SamplerChain>(SamplerChain{params.samplers, {}});
+  return {};
+}
+
+}  // namespace detail
+
+// Returns the checked sampling parameters. The breakers of a chain are left out: the engine adds them, which knows the
+// tokens' texts. If a field is out of range, returns kInvalidArgument, and the message names
 // the field and its range.
 inline Result<SamplingSpec> check_sampling(const SamplingParams& params, int32_t vocab_size) {
   const FloatState float_state;
@@ -96,6 +163,7 @@ inline Result<SamplingSpec> check_sampling(const SamplingParams& params, int32_t
   spec.top_p = static_cast<float>(params.top_p);
   spec.min_p = static_cast<float>(params.min_p);
   spec.repetition_penalty = static_cast<float>(params.repetition_penalty);
+  KAIJU_TRY(detail::check_chain(params, spec));
   spec.seed = params.seed;
   spec.stream = params.variant;
   spec.logit_bias = params.logit_bias;

@@ -1,10 +1,13 @@
 // SamplingParams: the sampling parameters of a request. The code that checks them is in params.hpp, and the code that
-// draws the tokens is in arith/sampling.hpp (arithmetic.md, section 6).
+// draws the tokens is in arith/sampling.hpp (arithmetic.md, section 6) and arith/chain.hpp (section 12).
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
+
+#include "kaiju/sample/sampler.hpp"
 
 namespace kaiju {
 
@@ -21,6 +24,14 @@ struct SamplingParams {
   // (arithmetic.md, section 6).
   uint32_t variant = 0;
   std::vector<std::pair<int32_t, float>> logit_bias;  // (token, bias); each token at most once
+  // A chain of at most kMaxSamplers samplers, which work in this order. A chain takes the place of temperature, top_k,
+  // top_p, min_p and repetition_penalty: those must then have their defaults.
+  std::vector<Sampler> samplers;
+  // For the sampler kDry: the tokens whose text contains one of these strings are breakers, across which no repetition
+  // is found. At most kMaxBreakers strings of 1 to kMaxBreakerBytes bytes.
+  std::vector<std::string> breakers;
 };
+inline constexpr size_t kMaxBreakers = 64;
+inline constexpr size_t kMaxBreakerBytes = 64;
 
 }  // namespace kaiju

@@ -10,9 +10,16 @@
 #include <vector>
 
 #include "kaiju/base/function.hpp"
+#include "kaiju/sample/sampler.hpp"
 #include "kaiju/step/executor_info.hpp"
 
 namespace kaiju {
+
+// A checked chain of samplers (arithmetic.md, section 12).
+struct SamplerChain {
+  std::vector<Sampler> samplers;
+  std::vector<uint8_t> breakers;  // [vocab_size] 1: the token is a breaker; empty: none is
+};
 
 // SamplingSpec says how the tokens of a slot are sampled (arithmetic.md, section 6). The engine checks sampling
 // parameters by sample/params.hpp before it writes a plan.
@@ -25,6 +32,9 @@ struct SamplingSpec {
   uint64_t seed = 0;
   uint32_t stream = 0;  // tells retries of one request apart
   std::vector<std::pair<int32_t, float>> logit_bias;
+  // Takes the place of the fields above, but not of seed, stream and logit_bias. Needs ExecutorInfo::takes_hooks, and
+  // a HookCall with each sample. Null: no chain.
+  std::shared_ptr<const SamplerChain> chain;
 };
 
 // Number of words of a bitmask with one bit for each token: token t is bit t % 32 of word t / 32.
@@ -44,9 +54,9 @@ struct TokenGuide {
 // If no finite logit is left, the token is sampled from the logits as the model computed them.
 using LogitsHook = Function<void(std::span<float> logits, std::span<const int32_t> tokens)>;
 
-// A LogitsHook with the tokens that it is shown. Both outlive the step.
+// A LogitsHook with the tokens that it and a chain of samplers are shown. Both outlive the step.
 struct HookCall {
-  const LogitsHook* hook = nullptr;
+  const LogitsHook* hook = nullptr;  // null: the tokens are for the chain alone
   std::span<const int32_t> tokens;
 };
 

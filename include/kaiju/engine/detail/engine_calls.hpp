@@ -273,6 +273,28 @@ inline Status EngineImpl::check_length(Request& request, size_t prompt_tokens) c
   return scheduler_.check_fits(request.prompt_count, request.max_tokens);
 }
 
+// The checked parameters, with the tokens that the strings of the chain's breakers mean.
+inline Result<SamplingSpec> EngineImpl::sampling_of(const SamplingParams& params) const {
+  Result<SamplingSpec> spec = check_sampling(params, info().vocab_size);
+  if (!spec.ok() || !spec->chain) return spec;
+  if (!info().takes_hooks)
+    return Status(StatusCode::kUnsupported,
+                  "this backend draws in one order, repetition_penalty, temperature, top_k, min_p, top_p, each at most "
+                  "once and without a window: create the engine on the CPU for other samplers");
+  if (params.breakers.empty()) return spec;
+  if (!pieces_) return invalid_argument("breakers need a tokenizer, and this engine has none");
+  SamplerChain chain = *spec->chain;
+  chain.breakers.resize(static_cast<size_t>(info().vocab_size));
+  for (int32_t token = 0; token < info().vocab_size; ++token) {
+    const std::string_view text = pieces_->piece(token);
+    chain.breakers[static_cast<size_t>(token)] =
+        std::any_of(params.breakers.begin(), params.breakers.end(),
+                    [text](const std::string& breaker) { return text.find(breaker) != std::string_view::npos; });
+  }
+  spec->chain = std::make_shared<const SamplerChain>(std::move(chain));
+  return spec;
+}
+
 // The sequences of a request that begin with `history` and `tokens`; each samples with a stream of its own.
 inline std::vector<std::unique_ptr<Sequence>> EngineImpl::make_sequences(const std::shared_ptr<Request>& request,
                                                                          const RequestOptions& options,
@@ -309,11 +331,12 @@ inline Result<RequestId> EngineImpl::submit_tokens(SessionId session, std::span<
     if (tokens.size() > static_cast<size_t>(info().context))
       return invalid_argument(std::to_string(tokens.size()) + " tokens exceed the context of " +
                               std::to_string(info().context));
-    Result<SamplingSpec> sampling = check_sampling(options.sampling, info().vocab_size);
+    Result<SamplingSpec> sampling = sampling_of(options.sampling);
     if (!sampling.ok()) return sampling.status();
     KAIJU_TRY(check_options(options));
     const std::shared_ptr<Request> request = make_request(options);
     request->session = session;
+    request->shows_tokens = options.logits_hook || sampling->chain;
     // The history is copied without the lock. When it has changed meanwhile, which another thread did, once more.
     for (History history;;) {
       KAIJU_TRY(inbox_.locked([&](Inbox& inbox) -> Status {
@@ -362,7 +385,7 @@ inline RequestId EngineImpl::enqueue(Inbox& inbox, History& history, Command com
                                               .prompt_count = request.prompt_count,
                                               .sequence_count = static_cast<int32_t>(command.sequences.size()),
                                               .guided = request.guided,
-                                              .hooked = static_cast<bool>(request.hook)});
+                                              .hooked = request.shows_tokens});
   // Nothing below fails.
   inbox.commands.push_back(std::move(command));
   history.known = true;

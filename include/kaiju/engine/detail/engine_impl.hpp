@@ -111,6 +111,7 @@ class EngineImpl {
   }
   Status check_length(Request& request, size_t prompt_tokens) const;
   std::shared_ptr<Request> make_request(const RequestOptions& options) const;
+  Result<SamplingSpec> sampling_of(const SamplingParams& params) const;
   static std::vector<std::unique_ptr<Sequence>> make_sequences(const std::shared_ptr<Request>& request,
                                                                const RequestOptions& options,
                                                                const SamplingSpec& sampling,

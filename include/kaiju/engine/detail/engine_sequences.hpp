@@ -89,9 +89,10 @@ inline Status EngineImpl::propose(RequestId request, int32_t sequence, std::span
   call.tokens.assign(tokens.begin(), tokens.end());
   return call_sequence(request, std::move(call), [&](const RequestControl& control, const SequenceCall&) -> Status {
     if (!control.guided && !control.hooked) return {};
-    return {StatusCode::kUnsupported, "request " + std::to_string(request) +
-                                          (control.guided ? " is guided" : " has a logits hook") +
-                                          ", and samples one token in a step: propose nothing"};
+    return {StatusCode::kUnsupported,
+            "request " + std::to_string(request) +
+                (control.guided ? " is guided" : " has a logits hook or a chain of samplers") +
+                ", and samples one token in a step: propose nothing"};
   });
 }
 

@@ -31,7 +31,7 @@ inline Status Scheduler::plan_next(StepPlan& plan) {
   if (admits || tree_.tiers()) return {};  // copies into lower tiers have to come before what is written in their place
   int32_t rows = 0;
   for (const auto& sequence : running_) {
-    if (sequence->request->hook) return {};  // it is shown the sequence's tokens
+    if (sequence->request->shows_tokens) return {};
     if (is_beside(*sequence)) {
       rows += joins(*sequence) ? 1 : 0;
       if (joins(*sequence) &&
@@ -151,9 +151,10 @@ inline Status Scheduler::write_segment(Sequence& sequence, StepPlan& plan, int32
     plan.guides.push_back(std::move(sequence.guide));
     sequence.guide.reset();
   }
-  if (sample_count > 0 && sequence.request->hook) {
+  if (sample_count > 0 && sequence.request->shows_tokens) {
+    const LogitsHook& hook = sequence.request->hook;
     segment.hook = static_cast<int32_t>(plan.hooks.size());
-    plan.hooks.push_back({&sequence.request->hook, *sequence.tokens});
+    plan.hooks.push_back({hook ? &hook : nullptr, *sequence.tokens});
   }
   plan.segments.push_back(segment);
   return {};

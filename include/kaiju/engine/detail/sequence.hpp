@@ -33,6 +33,7 @@ struct Request : std::enable_shared_from_this<Request> {
   bool scores = false;
   bool guided = false;
   LogitsHook hook;
+  bool shows_tokens = false;  // a hook or a chain of samplers is shown the tokens of its sequences
   std::vector<int32_t> stop_tokens;
   int32_t prompt_count = 0;
   int32_t priority = 0;
