@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "../tools/standard_streams.hpp"
 #include "chats.hpp"
 #include "failure.hpp"
 #include "openai.hpp"
@@ -180,9 +181,14 @@ class ChatRoutes::Impl {
         co_await store_.get<ks::Character>([&](ks::Store& store) { return store.character(id, version); });
     const std::vector<int64_t> versions =
         co_await store_.get<std::vector<int64_t>>([&](ks::Store& store) { return store.versions(id); });
-    Json answer = character_json(character, card_in(character.canonical));
+    co_await exchange.answer(with_versions(character, versions));
+  }
+  Json with_versions(ks::Character character, const std::vector<int64_t>& versions) const {
+    const ks::Card card = card_in(character.canonical);
+    if (character.foreign) character.tokens = head_of(chat(), card.name, card.description);
+    Json answer = character_json(character, card);
     answer["versions"] = versions;
-    co_await exchange.answer(answer);
+    return answer;
   }
   asio::awaitable<void> list_characters(Exchange& exchange) {
     const auto characters =
@@ -238,7 +244,17 @@ class ChatRoutes::Impl {
     if (to_change) check_idle(asked.id);
     asked.chat = co_await store_.get<ks::Chat>([&](ks::Store& store) { return store.chat(asked.owner, asked.id); });
     asked.cast = co_await load_cast(asked.chat.characters, asked.chat.user);
+    if (encode_foreign(chat(), service_.tokenizer(), asked.cast, asked.chat.user, asked.chat.turns))
+      tell_foreign(asked.id);
     co_return asked;
+  }
+  // Once is enough: every chat from before may be one.
+  void tell_foreign(const std::string& id) {
+    if (std::exchange(told_foreign_, true)) return;
+    kaiju::tools::print(stderr,
+                        "kaiju-server: the store has chats of another model's tokenizer, {} is one: their texts are "
+                        "encoded anew\n",
+                        id);
   }
   Json chat_json(const Asked& asked) const {
     Json characters = Json::array(), turns = Json::array();
@@ -521,10 +537,7 @@ class ChatRoutes::Impl {
                                          asked.chat.turns.begin() + static_cast<std::ptrdiff_t>(turn));
       return input_tokens(chat(), asked.cast, asked.cast.index_of(edited.speaker), before, text, asked.chat.user);
     }
-    if (edited.input_tokens.empty()) return greeting_tokens(chat(), asked.cast, text);
-    auto tokens = service_.tokenizer().encode(text);
-    if (!tokens.ok()) throw of_status(tokens.status(), "text");
-    return std::move(tokens).value();
+    return reply_tokens(chat(), service_.tokenizer(), asked.cast, edited, text);
   }
   asio::awaitable<void> undo(Exchange& exchange) {
     const Asked asked = co_await load(exchange, true);
@@ -608,6 +621,7 @@ class ChatRoutes::Impl {
   bool keys_;
   KeptKv* kv_;  // nullptr: none is kept
   std::map<std::string, kaiju::RequestId> busy_;
+  bool told_foreign_ = false;
 };
 
 void ChatRoutes::Impl::add(Server& server) {

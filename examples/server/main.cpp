@@ -15,6 +15,7 @@
 
 #include "../tools/standard_streams.hpp"
 #include "assets.hpp"
+#include "chats.hpp"
 #include "failure.hpp"
 #include "openai.hpp"
 #include "options.hpp"
@@ -126,6 +127,14 @@ std::vector<std::string> cards_in(const std::string& folder) {
   return cards;
 }
 
+std::unique_ptr<kaiju::server::Store> open_store(const std::string& where, const kaiju::Model& model) {
+  const kaiju::server::StoreOptions options{.tokenizer = tokenizer_name(model)};
+  auto store = where.starts_with("postgres") ? kaiju::server::open_postgres_store(where, options)
+                                             : kaiju::server::open_sqlite_store(where, options);
+  if (!store.ok()) throw std::runtime_error(store.status().message());
+  return std::move(store).value();
+}
+
 // Beside a store that is a file.
 std::string kv_folder(const Options& options) {
   if (!options.kv.empty()) return options.kv;
@@ -191,11 +200,9 @@ int serve(const Options& options) {
   if (const std::string folder = kv_folder(options); folder != "none") kv.emplace(driver, folder, options.kv_mib << 20);
   std::optional<ChatRoutes> chats;
   if (options.store != "none" && (*model)->chat().ok()) {
-    auto store = options.store.starts_with("postgres") ? kaiju::server::open_postgres_store(options.store)
-                                                       : kaiju::server::open_sqlite_store(options.store);
-    if (!store.ok()) throw std::runtime_error(store.status().message());
-    add_bundled_characters(**store, service, cards_in(options.characters));
-    chats.emplace(service, std::move(store).value(), !options.keys.empty(), kv ? &*kv : nullptr);
+    auto store = open_store(options.store, **model);
+    add_bundled_characters(*store, service, cards_in(options.characters));
+    chats.emplace(service, std::move(store), !options.keys.empty(), kv ? &*kv : nullptr);
     chats->add(server);
     server.route("GET", "/", [](Exchange& exchange) -> asio::awaitable<void> {
       co_await exchange.answer(200, std::string(kPage), "text/html; charset=utf-8");

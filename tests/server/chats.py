@@ -8,6 +8,7 @@ import os
 import pathlib
 import random
 import signal
+import sqlite3
 import sys
 import tempfile
 import time
@@ -195,6 +196,32 @@ class Kept(unittest.TestCase):
                 replies.append(answer["reply"])
                 self.assertEqual(server.stop(), 0)
         self.assertEqual(len(set(replies)), 1, replies)
+
+    def test_a_chat_of_another_tokenizer_is_encoded_again_from_its_texts(self):
+        with tempfile.TemporaryDirectory() as folder:
+            server, chat, _ = self.two_turns(folder + "/store", "--kv", "none")
+            group = server.post("/chats", characters=["wren", "silas"], user="Ann")[1]["id"]  # begins with a greeting
+            self.say(server, group, "Who are you?", speaker="silas")
+            tokens = [server.get(f"/chats/{one}")["tokens"] for one in (chat, group)]
+            described = server.get("/characters/pip")["tokens"]
+            said = self.say(server, chat, "What are you afraid of?")["reply"]
+            server.post(f"/chats/{chat}/undo")
+            server.stop()
+            with sqlite3.connect(folder + "/store") as store:  # ids that this model does not have
+                for table, column in (("turns", "input_tokens"), ("replies", "tokens"), ("character_versions", "tokens")):
+                    store.execute(f"UPDATE {table} SET tokenizer = 'another', {column} = X'FFFFFF7F' WHERE length({column}) > 0")
+            store.close()
+            server = self.begin(folder + "/store", "--kv", "none")
+            for one, count in zip((chat, group), tokens):  # nearly: what was generated may be spelled otherwise
+                self.assertLess(abs(server.get(f"/chats/{one}")["tokens"] - count), 6)
+            self.assertEqual(server.get("/characters/pip")["tokens"], described)
+            self.assertEqual(self.say(server, chat, "What are you afraid of?")["reply"], said)
+            self.say(server, group, "And you?", speaker="wren")
+            self.assertEqual(server.post(f"/chats/{chat}/swipe", temperature=0)[0], 200)
+            self.assertEqual(server.post(f"/chats/{chat}/fork")[0], 201)
+            server.process.terminate()
+            self.assertEqual(server.process.stderr.read().count("another model's tokenizer"), 1)
+            self.assertEqual(server.stop(), 0)
 
     def test_kv_that_is_damaged_older_or_of_nobody_changes_no_reply(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -118,7 +118,9 @@ Parameter maybe_text(const std::optional<std::string>& text) {
 class SqlStore : public Store {
  public:
   SqlStore(std::unique_ptr<Database> database, const StoreOptions& options)
-      : database_(std::move(database)), now_ms_(options.now_ms ? options.now_ms : system_now_ms) {}
+      : database_(std::move(database)),
+        tokenizer_(options.tokenizer),
+        now_ms_(options.now_ms ? options.now_ms : system_now_ms) {}
 
   Result<Character> create_character(std::string_view wanted_id, const NewCharacter& character) override {
     return transact<Result<Character>>(true, [&] {
@@ -238,22 +240,24 @@ class SqlStore : public Store {
     return transact<Result<Chat>>(false, [&] {
       Chat chat;
       static_cast<ChatSummary&>(chat) = read_summary(owner, id);
-      for (const Row& row : run("SELECT user_text, speaker, input_tokens, chosen, created_ms, turn FROM turns "
-                                "WHERE chat = $1 ORDER BY turn",
-                                {Text{id}})) {
+      for (const Row& row :
+           run("SELECT user_text, speaker, input_tokens, chosen, created_ms, turn, tokenizer FROM turns "
+               "WHERE chat = $1 ORDER BY turn",
+               {Text{id}})) {
         Turn turn;
         turn.user = maybe_words(row[0]);
         turn.speaker = words(row[1]);
         turn.input_tokens = tokens_of(row[2]);
         turn.chosen = integer(row[3]);
         turn.created_ms = integer(row[4]);
+        turn.foreign = is_foreign(row[6]);
         if (integer(row[5]) != static_cast<int64_t>(chat.turns.size())) throw damaged("a turn is missing");
         chat.turns.push_back(std::move(turn));
       }
       if (static_cast<int64_t>(chat.turns.size()) != chat.turn_count) throw damaged("a turn is missing");
       for (const Row& row :
-           run("SELECT turn, reply_text, tokens, reason, prompt_tokens, cached_tokens, generated_tokens FROM replies "
-               "WHERE chat = $1 ORDER BY turn, reply",
+           run("SELECT turn, reply_text, tokens, reason, prompt_tokens, cached_tokens, generated_tokens, tokenizer "
+               "FROM replies WHERE chat = $1 ORDER BY turn, reply",
                {Text{id}})) {
         Reply reply;
         reply.text = words(row[1]);
@@ -262,6 +266,7 @@ class SqlStore : public Store {
         reply.prompt_tokens = integer(row[4]);
         reply.cached_tokens = integer(row[5]);
         reply.generated_tokens = integer(row[6]);
+        reply.foreign = is_foreign(row[7]);
         const auto turn = static_cast<size_t>(integer(row[0]));
         if (turn >= chat.turns.size()) throw damaged("a reply belongs to no turn");
         chat.turns[turn].replies.push_back(std::move(reply));
@@ -293,13 +298,13 @@ class SqlStore : public Store {
       check_count(turn_count, count);
       const ChatSummary from = read_summary(owner, id);
       ChatSummary made = insert_chat(owner, from.title, from.user, from.characters);
-      run("INSERT INTO turns (chat, turn, user_text, speaker, input_tokens, chosen, created_ms) "
-          "SELECT $1, turn, user_text, speaker, input_tokens, chosen, created_ms FROM turns WHERE chat = $2 AND turn < "
-          "$3",
+      run("INSERT INTO turns (chat, turn, user_text, speaker, input_tokens, chosen, created_ms, tokenizer) "
+          "SELECT $1, turn, user_text, speaker, input_tokens, chosen, created_ms, tokenizer FROM turns "
+          "WHERE chat = $2 AND turn < $3",
           {Text{made.id}, Text{id}, turn_count});
       run("INSERT INTO replies (chat, turn, reply, reply_text, tokens, reason, prompt_tokens, cached_tokens, "
-          "generated_tokens) SELECT $1, turn, reply, reply_text, tokens, reason, prompt_tokens, cached_tokens, "
-          "generated_tokens FROM replies WHERE chat = $2 AND turn < $3",
+          "generated_tokens, tokenizer) SELECT $1, turn, reply, reply_text, tokens, reason, prompt_tokens, "
+          "cached_tokens, generated_tokens, tokenizer FROM replies WHERE chat = $2 AND turn < $3",
           {Text{made.id}, Text{id}, turn_count});
       set_turn_count(made.id, turn_count);
       made.turn_count = turn_count;
@@ -318,10 +323,10 @@ class SqlStore : public Store {
       if (static_cast<size_t>(count) >= kMaxTurns)
         throw invalid(fmt::format("the chat has {} turns, the most there can be: fork it or begin another", count));
       check_speaker(id, turn.speaker);
-      run("INSERT INTO turns (chat, turn, user_text, speaker, input_tokens, chosen, created_ms) "
-          "VALUES ($1, $2, $3, $4, $5, $6, $7)",
-          {Text{id}, count, maybe_text(turn.user), Text{turn.speaker}, blob(turn.input_tokens), turn.chosen,
-           now_ms_()});
+      run("INSERT INTO turns (chat, turn, user_text, speaker, input_tokens, chosen, created_ms, tokenizer) "
+          "VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+          {Text{id}, count, maybe_text(turn.user), Text{turn.speaker}, blob(turn.input_tokens), turn.chosen, now_ms_(),
+           Text{tokenizer_}});
       for (size_t i = 0; i < turn.replies.size(); ++i)
         insert_reply(id, count, static_cast<int64_t>(i), turn.replies[i]);
       set_turn_count(id, count + 1);
@@ -369,8 +374,9 @@ class SqlStore : public Store {
       check_turn_index(turn, lock_chat(owner, id));
       drop_turns_from(id, turn + 1);
       run("DELETE FROM replies WHERE chat = $1 AND turn = $2", {Text{id}, turn});
-      run("UPDATE turns SET user_text = $3, input_tokens = $4, chosen = -1 WHERE chat = $1 AND turn = $2",
-          {Text{id}, turn, Text{text}, blob(input_tokens)});
+      run("UPDATE turns SET user_text = $3, input_tokens = $4, tokenizer = $5, chosen = -1 "
+          "WHERE chat = $1 AND turn = $2",
+          {Text{id}, turn, Text{text}, blob(input_tokens), Text{tokenizer_}});
       return Status();
     });
   }
@@ -381,9 +387,9 @@ class SqlStore : public Store {
       check_text(text, "the reply");
       check_tokens(tokens, "the reply");
       check_turn_index(turn, lock_chat(owner, id));
-      run("UPDATE replies SET reply_text = $3, tokens = $4 WHERE chat = $1 AND turn = $2 AND reply = "
+      run("UPDATE replies SET reply_text = $3, tokens = $4, tokenizer = $5 WHERE chat = $1 AND turn = $2 AND reply = "
           "(SELECT chosen FROM turns WHERE chat = $1 AND turn = $2)",
-          {Text{id}, turn, Text{text}, blob(tokens)});
+          {Text{id}, turn, Text{text}, blob(tokens), Text{tokenizer_}});
       if (database_->changed() == 0) throw invalid(fmt::format("turn {} has no reply yet", turn));
       return Status();
     });
@@ -485,10 +491,10 @@ class SqlStore : public Store {
   }
 
   void insert_version(std::string_view id, int64_t version, const NewCharacter& character) {
-    run("INSERT INTO character_versions (id, version, name, canonical, digest, tokens, picture, created_ms) "
-        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+    run("INSERT INTO character_versions (id, version, name, canonical, digest, tokens, picture, created_ms, tokenizer) "
+        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
         {Text{id}, version, Text{character.name}, Text{character.canonical}, Text{character.digest},
-         blob(character.tokens), Blob{character.picture}, now_ms_()});
+         blob(character.tokens), Blob{character.picture}, now_ms_(), Text{tokenizer_}});
   }
 
   static Character character_of(const Row& row) {
@@ -507,7 +513,7 @@ class SqlStore : public Store {
   Character read_character(std::string_view id, int64_t version, bool with_tokens) {
     const Rows rows = could_be_id(id)
                           ? run("SELECT v.id, v.version, v.name, v.canonical, v.digest, v.created_ms, c.retired, "
-                                "CASE WHEN length(v.picture) > 0 THEN 1 ELSE 0 END, v.tokens "
+                                "CASE WHEN length(v.picture) > 0 THEN 1 ELSE 0 END, v.tokens, v.tokenizer "
                                 "FROM character_versions v JOIN characters c ON c.id = v.id "
                                 "WHERE v.id = $1 AND v.version = CASE WHEN CAST($2 AS BIGINT) = 0 THEN c.versions ELSE "
                                 "CAST($2 AS BIGINT) END",
@@ -515,7 +521,10 @@ class SqlStore : public Store {
                           : Rows();
     if (rows.empty()) throw no_character(id, version);
     Character character = character_of(rows[0]);
-    if (with_tokens) character.tokens = tokens_of(rows[0][8]);
+    if (with_tokens) {
+      character.tokens = tokens_of(rows[0][8]);
+      character.foreign = is_foreign(rows[0][9]);
+    }
     return character;
   }
 
@@ -574,6 +583,8 @@ class SqlStore : public Store {
     return integer(rows[0][0]);
   }
 
+  bool is_foreign(const Value& tokenizer) const { return words(tokenizer) != tokenizer_; }
+
   void set_turn_count(std::string_view id, int64_t count) {
     run("UPDATE chats SET turn_count = $2 WHERE id = $1", {Text{id}, count});
   }
@@ -589,9 +600,9 @@ class SqlStore : public Store {
 
   void insert_reply(std::string_view id, int64_t turn, int64_t index, const Reply& reply) {
     run("INSERT INTO replies (chat, turn, reply, reply_text, tokens, reason, prompt_tokens, cached_tokens, "
-        "generated_tokens) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        "generated_tokens, tokenizer) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
         {Text{id}, turn, index, Text{reply.text}, blob(reply.tokens), Text{reply.reason}, reply.prompt_tokens,
-         reply.cached_tokens, reply.generated_tokens});
+         reply.cached_tokens, reply.generated_tokens, Text{tokenizer_}});
   }
 
   void check_speaker(std::string_view chat, std::string_view speaker) {
@@ -616,12 +627,14 @@ class SqlStore : public Store {
 
   std::mutex mutex_;
   std::unique_ptr<Database> database_;
+  const std::string tokenizer_;
   std::function<int64_t()> now_ms_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<Store>> make_sql_store(std::unique_ptr<Database> database, const StoreOptions& options) {
+  check_name(options.tokenizer, "the tokenizer's name");
   migrate(*database);
   return std::unique_ptr<Store>(std::make_unique<SqlStore>(std::move(database), options));
 }

@@ -11,6 +11,9 @@
 //
 // Owners: a chat belongs to an owner, the name of an API key ("" without keys). With another owner it is not found.
 //
+// Token ids: a store is opened for one tokenizer (StoreOptions::tokenizer), and writes its name with the ids. Ids that
+// another tokenizer made are read with `foreign`: they mean nothing here, and the texts beside them count.
+//
 // Errors: kInvalidArgument, kNotFound; kBusy (somebody else changed the chat or holds the lock: read again, try again);
 // kIo (disk, connection, damaged file); kUnsupported (a database that this version does not know). Messages say what to
 // do. Texts of messages are kept byte for byte; ids, names, owners and titles must be UTF-8 without NUL.
@@ -45,6 +48,7 @@ struct Character {
   std::string canonical;        // bytes that say what the character is (cards/card.hpp)
   std::string digest;           // of `canonical`
   std::vector<int32_t> tokens;  // of the description, as the model was given it
+  bool foreign = false;         // `tokens` are another tokenizer's
   std::string picture;          // PNG; empty: none
   bool has_picture = false;     // also said where the picture was not read
   bool retired = false;
@@ -74,6 +78,7 @@ struct Reply {
   std::vector<int32_t> tokens;
   std::string reason;  // why it ended: "stop", "length", "cancelled", ...
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
+  bool foreign = false;  // `tokens` are another tokenizer's
   bool operator==(const Reply&) const = default;
 };
 
@@ -81,6 +86,7 @@ struct Turn {
   std::optional<std::string> user;    // nothing: the characters speak without being asked, as in a greeting
   std::string speaker;                // id of the character that replies
   std::vector<int32_t> input_tokens;  // of this turn alone, as the engine was given them
+  bool foreign = false;               // `input_tokens` are another tokenizer's
   std::vector<Reply> replies;         // may be empty: asked and not answered yet
   int64_t chosen = -1;                // index in `replies`; -1 while there are none
   int64_t created_ms = 0;
@@ -171,7 +177,9 @@ class Store {
 
 struct StoreOptions {
   // Milliseconds since 1970. Empty: the system's clock.
-  std::function<int64_t()> now_ms;
+  std::function<int64_t()> now_ms = {};
+  // Names the tokenizer that makes all token ids that are written; at most kMaxStoredNameBytes.
+  std::string tokenizer = {};
 };
 
 // A file, made where there is none (its folder must exist), brought to this version's tables where it is older. A file
