@@ -58,7 +58,8 @@ const char* reason_of(kaiju::DoneReason reason) {
   }
 }
 
-Json character_json(const ks::Character& character, const ks::Card& card) {
+// `changeable`: by the key that asks.
+Json character_json(const ks::Character& character, const ks::Card& card, bool changeable) {
   return {{"id", character.id},
           {"version", character.version},
           {"name", character.name},
@@ -70,6 +71,7 @@ Json character_json(const ks::Character& character, const ks::Card& card) {
           {"notes", card.notes},
           {"picture", character.has_picture},
           {"retired", character.retired},
+          {"changeable", changeable},
           {"created", ks::time_text(character.created_ms)}};
 }
 
@@ -158,21 +160,42 @@ class ChatRoutes::Impl {
     return made;
   }
   asio::awaitable<void> create_character(Exchange& exchange) {
-    const ks::NewCharacter made = read(exchange.body());
+    ks::NewCharacter made = read(exchange.body());
+    made.owner = owner(exchange);
     const ks::Character character = co_await store_.get<ks::Character>(
         [&made](ks::Store& store) { return store.create_character(ks::slug_of(made.name), made); });
     co_await exchange.answer(described(character, made), 201);
   }
   asio::awaitable<void> add_version(Exchange& exchange) {
     const ks::NewCharacter made = read(exchange.body());
-    const std::string id = exchange.parts[0];
+    const std::string id = co_await changeable(exchange);
     const ks::Character character =
         co_await store_.get<ks::Character>([&](ks::Store& store) { return store.add_version(id, made); });
     co_await exchange.answer(described(character, made), 201);
   }
   static Json described(ks::Character character, const ks::NewCharacter& made) {
     character.tokens = made.tokens;
-    return character_json(character, card_in(made.canonical));
+    return character_json(character, card_in(made.canonical), true);
+  }
+  // A character may be changed by the key that made it and by trusted keys, and by everybody where there are no keys.
+  bool may_change(const Tenant& tenant, const ks::Character& character) const {
+    return !keys_ || tenant.trusted || (!character.owner.empty() && character.owner == tenant.name);
+  }
+  // The id of the character that a request wants to change.
+  asio::awaitable<std::string> changeable(Exchange& exchange) {
+    const std::string id = exchange.parts[0];
+    const ks::Character character =
+        co_await store_.get<ks::Character>([&](ks::Store& store) { return store.character(id); });
+    if (!may_change(service_.tenants.of(exchange), character)) throw not_yours(id);
+    co_return id;
+  }
+  static Failure not_yours(const std::string& id) {
+    return {403,
+            fmt::format("the character {} is not this key's: the key that made it and trusted keys may change it; make "
+                        "one of your own with POST /characters",
+                        id),
+            {},
+            "not_yours"};
   }
   asio::awaitable<void> show_character(Exchange& exchange) {
     const std::string id = exchange.parts[0];
@@ -181,24 +204,24 @@ class ChatRoutes::Impl {
         co_await store_.get<ks::Character>([&](ks::Store& store) { return store.character(id, version); });
     const std::vector<int64_t> versions =
         co_await store_.get<std::vector<int64_t>>([&](ks::Store& store) { return store.versions(id); });
-    co_await exchange.answer(with_versions(character, versions));
+    co_await exchange.answer(with_versions(service_.tenants.of(exchange), character, versions));
   }
-  Json with_versions(ks::Character character, const std::vector<int64_t>& versions) const {
+  Json with_versions(const Tenant& tenant, ks::Character character, const std::vector<int64_t>& versions) const {
     const ks::Card card = card_in(character.canonical);
     if (character.foreign) character.tokens = head_of(chat(), card.name, card.description);
-    Json answer = character_json(character, card);
+    Json answer = character_json(character, card, may_change(tenant, character));
     answer["versions"] = versions;
     return answer;
   }
   asio::awaitable<void> list_characters(Exchange& exchange) {
     const auto characters =
         co_await store_.get<std::vector<ks::Character>>([](ks::Store& store) { return store.characters(); });
-    co_await exchange.answer(listed(characters));
+    co_await exchange.answer(listed(service_.tenants.of(exchange), characters));
   }
-  static Json listed(const std::vector<ks::Character>& characters) {
+  Json listed(const Tenant& tenant, const std::vector<ks::Character>& characters) const {
     Json list = Json::array();
     for (const ks::Character& character : characters) {
-      Json one = character_json(character, card_in(character.canonical));
+      Json one = character_json(character, card_in(character.canonical), may_change(tenant, character));
       for (const char* name : {"description", "tokens", "digest", "notes", "created"}) one.erase(name);
       list.push_back(std::move(one));
     }
@@ -213,9 +236,14 @@ class ChatRoutes::Impl {
     co_await exchange.answer(200, std::move(picture), "image/png");
   }
   asio::awaitable<void> retire_character(Exchange& exchange) {
-    const std::string id = exchange.parts[0];
+    const std::string id = co_await changeable(exchange);
     co_await store_.run([&](ks::Store& store) { return store.retire_character(id); });
     co_await exchange.answer(retired());
+  }
+  asio::awaitable<void> restore_character(Exchange& exchange) {
+    const std::string id = co_await changeable(exchange);
+    co_await store_.run([&](ks::Store& store) { return store.restore_character(id); });
+    co_await show_character(exchange);
   }
   static Json retired() { return {{"retired", true}}; }
 
@@ -637,6 +665,7 @@ void ChatRoutes::Impl::add(Server& server) {
   route("GET", "/characters/{}", &Impl::show_character);
   route("PUT", "/characters/{}", &Impl::add_version);
   route("DELETE", "/characters/{}", &Impl::retire_character);
+  route("POST", "/characters/{}/restore", &Impl::restore_character);
   route("GET", "/characters/{}/picture", &Impl::show_picture);
   route("POST", "/chats", &Impl::create_chat);
   route("GET", "/chats", &Impl::list_chats);

@@ -320,5 +320,33 @@ class Kept(unittest.TestCase):
             self.assertEqual(server.ask("GET", "/reports", None, bob)[0], 403)
 
 
+    def test_a_character_is_changed_by_the_key_that_made_it_and_by_trusted_keys_alone(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump({"keys": [{"key": "key-of-ann", "name": "ann"}, {"key": "key-of-bob", "name": "bob"},
+                                {"key": "key-of-site", "name": "site", "trusted": True}]}, file)
+            file.flush()
+            server = Running("--keys", file.name)
+            self.addCleanup(server.stop)
+            ann, bob, site = ({"authorization": f"Bearer key-of-{name}"} for name in ("ann", "bob", "site"))
+            self.assertEqual(server.ask("POST", "/characters", PIP, ann)[0], 201)
+            for key, may in (ann, [True, False]), (bob, [False, False]), (site, [True, True]):
+                listed = json.loads(server.ask("GET", "/characters", None, key)[2])["characters"]
+                shown = {one["id"]: one["changeable"] for one in listed}
+                self.assertEqual([shown["pip"], shown["wren"]], may)
+                self.assertEqual(json.loads(server.ask("GET", "/characters/pip", None, key)[2])["changeable"], may[0])
+            for method, path, body in (("PUT", "", PIP), ("DELETE", "", None), ("POST", "/restore", None)):
+                for who, key in (("pip", bob), ("wren", bob), ("wren", ann)):
+                    status, _, text = server.ask(method, f"/characters/{who}{path}", body, key)
+                    self.assertEqual((status, json.loads(text)["error"]["code"]), (403, "not_yours"))
+            self.assertEqual(server.ask("DELETE", "/characters/pip", None, ann)[0], 200)
+            self.assertEqual(server.ask("POST", "/chats", {"character": "pip"}, ann)[0], 400)
+            status, _, text = server.ask("PUT", "/characters/pip", PIP, ann)
+            self.assertEqual((status, "restore it first" in text), (400, True))
+            status, _, text = server.ask("POST", "/characters/pip/restore", None, site)
+            self.assertEqual((status, json.loads(text)["retired"]), (200, False))
+            self.assertEqual(server.ask("PUT", "/characters/pip", PIP, ann)[0], 201)
+            self.assertEqual(server.ask("POST", "/chats", {"character": "pip"}, bob)[0], 201)
+
+
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

@@ -88,7 +88,7 @@ TEST_CASE("an id that is taken gets a number") {
     CHECK(said(store->create_character(bad, wren())).find("letters a-z") != std::string::npos);
 }
 
-TEST_CASE("a retired character takes no new chats and versions, and its chats go on") {
+TEST_CASE("a retired character takes no new chats and versions until it is restored, and its chats go on") {
   const Place place;
   auto store = place.open();
   const std::string chat = new_chat(*store);
@@ -99,6 +99,22 @@ TEST_CASE("a retired character takes no new chats and versions, and its chats go
   CHECK(said(store->add_version("wren", wren())).find("retired") != std::string::npos);
   CHECK(must(store->versions("wren")).size() == 1);  // the refused version left nothing
   must(store->append_turn("ann", chat, 0, turn_of("Hello", "Hi")));
+  must(store->restore_character("wren"));
+  CHECK_FALSE(must(store->character("wren")).retired);
+  CHECK(must(store->add_version("wren", wren())).version == 2);
+  CHECK(said(store->restore_character("nobody")).find("no character") != std::string::npos);
+}
+
+TEST_CASE("a character keeps the owner that made it") {
+  const Place place;
+  auto store = place.open();
+  NewCharacter hers = wren();
+  hers.owner = "ann";
+  CHECK(must(store->create_character("wren", hers)).owner == "ann");
+  hers.owner = "bob";
+  CHECK(must(store->add_version("wren", hers)).owner == "ann");
+  CHECK(must(store->create_character("rook", wren())).owner.empty());
+  CHECK(must(store->characters())[1].owner == "ann");
 }
 
 TEST_CASE("a chat keeps the versions of its characters when they get new ones") {

@@ -76,8 +76,9 @@ constexpr const char* kVersion1[] = {
       created_ms {int} NOT NULL{end})",
 };
 
-// Whose tokenizer made token ids ("": one that was not written down).
+// Whose a character is ("": nobody's), and whose tokenizer made token ids ("": one that was not written down).
 constexpr const char* kVersion2[] = {
+    "ALTER TABLE characters ADD COLUMN owner {text} NOT NULL DEFAULT ''",
     "ALTER TABLE character_versions ADD COLUMN tokenizer {text} NOT NULL DEFAULT ''",
     "ALTER TABLE turns ADD COLUMN tokenizer {text} NOT NULL DEFAULT ''",
     "ALTER TABLE replies ADD COLUMN tokenizer {text} NOT NULL DEFAULT ''",

@@ -76,6 +76,7 @@ std::string printable(std::string_view id) { return could_be_id(id) ? std::strin
 
 void check_character(const NewCharacter& character) {
   check_name(character.name, "the character's name", 1);
+  check_name(character.owner, "the character's owner");
   check_name(character.digest, "the character's digest", 1);
   check_text(character.canonical, "the character's card");
   if (character.canonical.empty()) throw invalid("the character's card is empty");
@@ -126,7 +127,7 @@ class SqlStore : public Store {
     return transact<Result<Character>>(true, [&] {
       check_character(character);
       check_slug(wanted_id);
-      const std::string id = free_id(wanted_id);
+      const std::string id = free_id(wanted_id, character.owner);
       insert_version(id, 1, character);
       return read_character(id, 1, false);
     });
@@ -141,7 +142,7 @@ class SqlStore : public Store {
                                         : Rows();
       if (rows.empty()) throw no_character(id);
       if (integer(rows[0][1]) != 0)
-        throw invalid(fmt::format("the character '{}' is retired: make a new one", printable(id)));
+        throw invalid(fmt::format("the character '{}' is retired: restore it first, or make a new one", printable(id)));
       const int64_t version = integer(rows[0][0]);
       insert_version(id, version, character);
       return read_character(id, version, false);
@@ -180,7 +181,7 @@ class SqlStore : public Store {
     return transact<Result<std::vector<Character>>>(false, [&] {
       std::vector<Character> found;
       for (const Row& row : run("SELECT v.id, v.version, v.name, v.canonical, v.digest, v.created_ms, c.retired, "
-                                "CASE WHEN length(v.picture) > 0 THEN 1 ELSE 0 END "
+                                "CASE WHEN length(v.picture) > 0 THEN 1 ELSE 0 END, c.owner "
                                 "FROM character_versions v JOIN characters c ON c.id = v.id AND c.versions = v.version "
                                 "ORDER BY v.id",
                                 {}))
@@ -189,13 +190,8 @@ class SqlStore : public Store {
     });
   }
 
-  Status retire_character(std::string_view id) override {
-    return transact<Status>(true, [&] {
-      if (could_be_id(id)) run("UPDATE characters SET retired = 1 WHERE id = $1", {Text{id}});
-      if (!could_be_id(id) || database_->changed() == 0) throw no_character(id);
-      return Status();
-    });
-  }
+  Status retire_character(std::string_view id) override { return set_retired(id, 1); }
+  Status restore_character(std::string_view id) override { return set_retired(id, 0); }
 
   Result<ChatSummary> create_chat(const NewChat& chat) override {
     return transact<Result<ChatSummary>>(true, [&] {
@@ -478,16 +474,25 @@ class SqlStore : public Store {
   }
 
   // Takes the id, or it with the first number that is free.
-  std::string free_id(std::string_view wanted) {
+  std::string free_id(std::string_view wanted, std::string_view owner) {
     constexpr int kNumbers = 100;
     for (int i = 1; i <= 2 * kNumbers; ++i) {
       const std::string id = i == 1          ? std::string(wanted)
                              : i <= kNumbers ? fmt::format("{}-{}", wanted, i)
                                              : fmt::format("{}-{}", wanted, random_id().substr(2));
-      run("INSERT INTO characters (id, versions, retired) VALUES ($1, 1, 0) ON CONFLICT (id) DO NOTHING", {Text{id}});
+      run("INSERT INTO characters (id, versions, retired, owner) VALUES ($1, 1, 0, $2) ON CONFLICT (id) DO NOTHING",
+          {Text{id}, Text{owner}});
       if (database_->changed() == 1) return id;
     }
     throw failure(StatusCode::kBusy, "no id is free for the character; give it another name");
+  }
+
+  Status set_retired(std::string_view id, int64_t retired) {
+    return transact<Status>(true, [&] {
+      if (could_be_id(id)) run("UPDATE characters SET retired = $2 WHERE id = $1", {Text{id}, retired});
+      if (!could_be_id(id) || database_->changed() == 0) throw no_character(id);
+      return Status();
+    });
   }
 
   void insert_version(std::string_view id, int64_t version, const NewCharacter& character) {
@@ -507,13 +512,14 @@ class SqlStore : public Store {
     character.created_ms = integer(row[5]);
     character.retired = integer(row[6]) != 0;
     character.has_picture = integer(row[7]) != 0;
+    character.owner = words(row[8]);
     return character;
   }
 
   Character read_character(std::string_view id, int64_t version, bool with_tokens) {
     const Rows rows = could_be_id(id)
                           ? run("SELECT v.id, v.version, v.name, v.canonical, v.digest, v.created_ms, c.retired, "
-                                "CASE WHEN length(v.picture) > 0 THEN 1 ELSE 0 END, v.tokens, v.tokenizer "
+                                "CASE WHEN length(v.picture) > 0 THEN 1 ELSE 0 END, c.owner, v.tokens, v.tokenizer "
                                 "FROM character_versions v JOIN characters c ON c.id = v.id "
                                 "WHERE v.id = $1 AND v.version = CASE WHEN CAST($2 AS BIGINT) = 0 THEN c.versions ELSE "
                                 "CAST($2 AS BIGINT) END",
@@ -522,8 +528,8 @@ class SqlStore : public Store {
     if (rows.empty()) throw no_character(id, version);
     Character character = character_of(rows[0]);
     if (with_tokens) {
-      character.tokens = tokens_of(rows[0][8]);
-      character.foreign = is_foreign(rows[0][9]);
+      character.tokens = tokens_of(rows[0][9]);
+      character.foreign = is_foreign(rows[0][10]);
     }
     return character;
   }

@@ -9,7 +9,8 @@
 // waits for the disk: call from a thread that may wait, never from the one that steps the engine. Several Stores, in
 // several processes too, may use the same database; a call that finds it locked waits up to 10 seconds (kBusy).
 //
-// Owners: a chat belongs to an owner, the name of an API key ("" without keys). With another owner it is not found.
+// Owners: a chat belongs to an owner, the name of an API key ("" without keys). With another owner it is not found. A
+// character has an owner too ("": nobody's); who may change it is the caller's to decide.
 //
 // Token ids: a store is opened for one tokenizer (StoreOptions::tokenizer), and writes its name with the ids. Ids that
 // another tokenizer made are read with `foreign`: they mean nothing here, and the texts beside them count.
@@ -44,6 +45,7 @@ inline constexpr size_t kMaxTurns = 100'000;
 struct Character {
   std::string id;       // of addresses: "wren", "wren-2"
   int64_t version = 0;  // from 1
+  std::string owner;    // the character's
   std::string name;
   std::string canonical;        // bytes that say what the character is (cards/card.hpp)
   std::string digest;           // of `canonical`
@@ -59,6 +61,7 @@ struct NewCharacter {
   std::string name, canonical, digest;
   std::vector<int32_t> tokens;
   std::string picture;
+  std::string owner = {};  // of a character that is made; its later versions change nothing
 };
 
 struct ChatCharacter {
@@ -140,6 +143,8 @@ class Store {
   virtual Result<std::vector<Character>> characters() = 0;
   // No new chats with it; those that there are go on. Retiring twice is ok.
   virtual Status retire_character(std::string_view id) = 0;
+  // Takes new chats and versions again.
+  virtual Status restore_character(std::string_view id) = 0;
 
   // --- Chats
   virtual Result<ChatSummary> create_chat(const NewChat& chat) = 0;
