@@ -62,9 +62,17 @@ std::vector<int32_t> head_of(const kaiju::ChatFormat& chat, const std::string& n
 }
 
 size_t Cast::index_of(const std::string& id) const {
-  for (size_t i = 0; i < ids.size(); ++i)
+  std::vector<size_t> named;
+  std::vector<std::string> all;
+  for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i].id == id) return i;
-  throw bad_request(fmt::format("the character {} is not in this chat", id), "speaker");
+    if (cards[i].name == id) named.push_back(i);
+    all.push_back(fmt::format("{} ({})", ids[i].id, cards[i].name));
+  }
+  if (named.size() == 1) return named[0];
+  throw bad_request(fmt::format("the speaker {:?} is {}; the characters of this chat are {}", id,
+                                named.empty() ? "not in this chat" : "the name of several", fmt::join(all, ", ")),
+                    "speaker");
 }
 
 Cast cast_of(const kaiju::ChatFormat& chat, const std::vector<Character>& characters, const std::string& user) {

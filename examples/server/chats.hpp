@@ -27,7 +27,8 @@ struct Cast {
   std::vector<int32_t> head;
   std::string region;  // the name of the shared region: ids, versions, digest of the head
 
-  size_t index_of(const std::string& id) const;  // throws Failure
+  // Of an id, or of a name that one character alone has. Throws Failure.
+  size_t index_of(const std::string& id) const;
 };
 Cast cast_of(const kaiju::ChatFormat& chat, const std::vector<kaiju::server::Character>& characters,
              const std::string& user);

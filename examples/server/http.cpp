@@ -337,12 +337,19 @@ nlohmann::json Exchange::json() const {
     if (level > kMostDepth) deep = true;
     return !deep;
   };
-  nlohmann::json parsed = nlohmann::json::parse(body(), depth, false);
+  nlohmann::json parsed;
+  try {
+    parsed = nlohmann::json::parse(body(), depth);
+  } catch (const nlohmann::json::parse_error& error) {
+    if (body().empty()) throw bad_request("the body is empty: send a JSON object");
+    if (!deep) throw bad_request(fmt::format("the body is not JSON: {}", place_of(error, body())));
+  }
   if (deep) throw bad_request(fmt::format("the body is nested more than {} deep", kMostDepth));
-  if (parsed.is_discarded()) throw bad_request("the body is not JSON");
   if (!parsed.is_object()) throw bad_request("the body must be a JSON object");
   return parsed;
 }
+
+nlohmann::json Exchange::json_or_nothing() const { return body().empty() ? nlohmann::json::object() : json(); }
 
 asio::awaitable<void> Exchange::answer(const nlohmann::ordered_json& body, int code) {
   std::string text = body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

@@ -47,8 +47,10 @@ class Exchange {
 
   std::string_view body() const { return request.body(); }
   std::string header(std::string_view name) const;
-  // The body as JSON. Throws Failure where it is none, or nested too deeply.
+  // The body as JSON, an object. Throws Failure where it is none, or nested too deeply.
   nlohmann::json json() const;
+  // Likewise; no body at all is an object without fields.
+  nlohmann::json json_or_nothing() const;
 
   virtual asio::awaitable<void> answer(int status, std::string body, std::string_view content_type) = 0;
   asio::awaitable<void> answer(const nlohmann::ordered_json& body, int status = 200);

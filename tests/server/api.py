@@ -247,6 +247,31 @@ class Rude(OfServer):
         self.assertEqual(self.server.ask("GET", "/v1/chat/completions")[0], 405)
         self.assertEqual(self.server.ask("POST", "/v1/embeddings", {})[0], 404)
 
+    def test_what_is_no_json_is_told_with_its_place(self):
+        status, _, text = self.server.ask("POST", "/v1/chat/completions", '{"messages": [],\n "n": x}')
+        self.assertEqual((status, "line 2, column 7" in json.loads(text)["error"]["message"]), (400, True), text)
+
+    def test_a_user_message_without_content_is_refused(self):
+        for message in ({"role": "user"}, {"role": "user", "content": None}):
+            status, answer = self.server.post("/v1/chat/completions", messages=[message])
+            self.assertEqual((status, answer["error"]["param"]), (400, "messages[0].content"))
+        answer = self.server.chat([{"role": "user", "content": "Hello"}, {"role": "assistant", "content": None},
+                                   {"role": "user", "content": "Hello?"}], max_tokens=4)
+        self.assertEqual(len(answer["choices"]), 1)
+
+    def test_fields_that_nobody_knows_are_left_alone_and_a_priority_is_refused(self):
+        self.assertEqual(self.server.post("/v1/chat/completions", messages=ASK, max_tokens=1, store=False, metadata={"a": "b"},
+                                          char_name="Pip", priority=0)[0], 200)
+        for priority in (5, "high"):
+            status, answer = self.server.post("/v1/chat/completions", messages=ASK, priority=priority)
+            self.assertEqual((status, answer["error"]["param"], "of a key" in answer["error"]["message"]), (400, "priority", True))
+
+    def test_the_least_top_p_is_the_described_one(self):
+        described = self.server.get("/openapi.json")["paths"]["/v1/completions"]["post"]["requestBody"]["content"]
+        least = described["application/json"]["schema"]["properties"]["top_p"]["minimum"]
+        self.assertEqual(self.server.post("/v1/completions", prompt="a", max_tokens=1, top_p=least)[0], 200)
+        self.assertEqual(self.server.post("/v1/completions", prompt="a", max_tokens=1, top_p=least / 2)[0], 400)
+
     def test_a_prompt_is_rendered_only_where_it_would_be_answered(self):
         for wrong, says in (({"temperature": 101}, "temperature must be"), ({"stop": [""]}, "stop has an empty text"),
                             ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "takes one of"),
@@ -327,6 +352,15 @@ class Keys(unittest.TestCase):
             done = subprocess.run([SERVER, "--model", MODEL, "--keys", file.name], capture_output=True, text=True, timeout=60)
             self.assertEqual(done.returncode, 1)
             self.assertIn("keys[0]: key must have at least 8 characters", done.stderr)
+            for text, says in (('{"keys": [{"key": "aaaaaaaaaa", "requests_per_minut": 1}]}', 'there is no field "requests_per_minut" here: did '
+                                'you mean requests_per_minute?'), ('{"keys":\n [,]}', "not JSON: line 2, column 3"),
+                               ('{"keys": [], "key": 1}', "must be")):
+                file.seek(0)
+                file.truncate()
+                file.write(text)
+                file.flush()
+                done = subprocess.run([SERVER, "--model", MODEL, "--keys", file.name], capture_output=True, text=True, timeout=60)
+                self.assertEqual((done.returncode, says in done.stderr), (1, True), done.stderr)
             for weight in (0, -1, "much", 1e9):
                 file.seek(0)
                 file.truncate()
