@@ -414,8 +414,8 @@ class ChatRoutes::Impl {
     const AtOnce counted(tenant);
     Reply made = prepare(tenant, asked, fields, turn, earlier, std::move(wanted), std::move(guide));
     Busy busy(*this, asked.id, made.run.request);
-    exchange.on_gone = [this, &made, &tenant] {
-      count_disconnect(service_, tenant);
+    exchange.on_gone = [this, &exchange, &made, &tenant] {
+      count_disconnect(service_, exchange, tenant);
       made.gone = true;
       service_.driver.cancel(made.run.request);
     };
@@ -735,13 +735,13 @@ ChatRoutes::~ChatRoutes() = default;
 void ChatRoutes::add(Server& server) { impl_->add(server); }
 void ChatRoutes::join() { impl_->join(); }
 
-void add_bundled_characters(ks::Store& store, const Service& service, const std::vector<std::string>& cards) {
+void add_bundled_characters(ks::Store& store, const Service& service, const std::vector<BundledCard>& cards) {
   auto there = store.characters();
   if (!there.ok()) throw of_status(there.status());
   if (!there->empty()) return;
-  for (const std::string& bytes : cards) {
+  for (const auto& [file, bytes] : cards) {
     auto card = ks::read_card(bytes);
-    if (!card.ok()) throw of_status(card.status());
+    if (!card.ok()) throw bad_request(fmt::format("{}: {}", file, card.status().message()));
     const ks::NewCharacter made{card->name, card->canonical, card->digest,
                                 head_of(service.chat(), card->name, card->description), card->picture};
     if (auto added = store.create_character(ks::slug_of(card->name), made); !added.ok())

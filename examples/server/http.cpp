@@ -386,7 +386,19 @@ const Server::Route* Server::find(Exchange& exchange) const {
                 fmt::format("{} does not take {}, but {}", exchange.path, exchange.method, fmt::join(allowed, ", "))};
 }
 
+// One more, for as long as it lives.
+class Counted {
+ public:
+  explicit Counted(size_t& count) : count_(count) { ++count_; }
+  ~Counted() { --count_; }
+  Counted(const Counted&) = delete;
+
+ private:
+  size_t& count_;
+};
+
 asio::awaitable<void> Server::handle(Exchange& exchange) {
+  const Counted counted(answering_);
   const auto begin = std::chrono::steady_clock::now();
   const auto target = exchange.request.target();
   const std::string_view whole(target.data(), target.size());
@@ -431,11 +443,10 @@ tcp::endpoint Server::listen(const std::string& address, uint16_t port) {
 }
 
 asio::awaitable<void> Server::accept() {
-  while (!draining_) {
+  for (;;) {
     error_code error;
     tcp::socket socket(io_);
     co_await acceptor_->async_accept(socket, asio::redirect_error(asio::use_awaitable, error));
-    if (draining_) break;
     if (error || connections_ >= limits_.connections) {  // out of file descriptors: others have to end first
       error_code ignored;
       if (!error) socket.close(ignored);
@@ -448,12 +459,6 @@ asio::awaitable<void> Server::accept() {
     else
       start(io_, std::make_shared<Connection<Plain>>(*this, connections_, std::move(socket)));
   }
-}
-
-void Server::drain() {
-  draining_ = true;
-  error_code ignored;
-  if (acceptor_) acceptor_->close(ignored);
 }
 
 }  // namespace server

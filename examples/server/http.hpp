@@ -92,10 +92,11 @@ class Server {
 
   // Listens and returns the address, or throws boost::system::system_error. Port 0 chooses one.
   asio::ip::tcp::endpoint listen(const std::string& address, uint16_t port);
-  // Accepts nothing more, and ends each connection after the answer it is at.
-  void drain();
+  // From now on each connection ends after one answer. New ones are accepted still: a router may ask how the server is.
+  void drain() { draining_ = true; }
   bool encrypted() const { return tls_ != nullptr; }
   size_t connections() const { return connections_; }
+  size_t answering() const { return answering_; }  // requests whose answer has not left
   bool draining() const { return draining_; }
   const Limits& limits() const { return limits_; }
 
@@ -116,7 +117,7 @@ class Server {
   std::shared_ptr<asio::ssl::context> tls_;
   std::vector<Route> routes_;
   std::optional<asio::ip::tcp::acceptor> acceptor_;
-  size_t connections_ = 0;
+  size_t connections_ = 0, answering_ = 0;
   bool draining_ = false;
 };
 

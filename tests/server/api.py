@@ -7,6 +7,7 @@ Without the package openai (tests/server/requirements.txt) its tests are skipped
 
 import concurrent.futures
 import json
+import pathlib
 import signal
 import socket
 import subprocess
@@ -432,12 +433,84 @@ class Ending(unittest.TestCase):
                 time.sleep(0.01)
             server.process.send_signal(signal.SIGTERM)
             time.sleep(0.2)
-            with self.assertRaises(OSError):
-                server.ask("GET", "/health")
+            for method, path, body in (("GET", "/health", None), ("POST", "/v1/chat/completions", {"messages": ASK}), ("GET", "/chats", None)):
+                status, _, text = server.ask(method, path, body)
+                self.assertEqual((status, json.loads(text)["error"]["code"]), (503, "draining"))
             self.assertEqual(reply.result()["usage"]["completion_tokens"], 600)
         self.assertEqual(server.process.wait(30), 0)
         server.process.stdout.close()
         server.process.stderr.close()
+
+    def asked(self, server, ask, how, *arguments):
+        """What `ask` answers, during which the server gets a signal."""
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            reply = pool.submit(ask, *arguments)
+            while server.metric("vllm:num_requests_running") == 0:
+                time.sleep(0.01)
+            time.sleep(0.3)
+            server.process.send_signal(how)
+            return reply.result(60)
+
+    LONG = {"ignore_eos": True, "max_tokens": 3500, "loop_guard": False, "seed": 1}
+
+    def test_a_reply_that_outlives_the_drain_time_is_cut_kept_and_answered(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for stream in (False, True):
+                server = Running("--drain-seconds", "1", store=folder + "/store")
+                answer = self.asked(server, server.ask, signal.SIGTERM, "POST", "/v1/chat/completions",
+                                    {"messages": ASK, "stream": stream, **self.LONG})[2]
+                if stream:
+                    self.assertTrue(answer.endswith("data: [DONE]\n\n"), answer[-200:])
+                    self.assertIn('"finish_reason":"abort"', answer)
+                else:
+                    choice = json.loads(answer)["choices"][0]
+                    self.assertEqual((choice["finish_reason"], len(choice["message"]["content"]) > 20), ("abort", True))
+                self.assertEqual(server.process.wait(30), 0)
+                self.assertEqual([line["finish_reason"] for line in server.log() if line["path"] == "/v1/chat/completions"], ["abort"])
+                server.stop()
+            server = Running("--drain-seconds", "0", store=folder + "/store")
+            chat = server.post("/chats", character="wren")[1]["id"]
+            answer = self.asked(server, server.ask, signal.SIGHUP, "POST", f"/chats/{chat}/say", {"text": "Go on.", **self.LONG})[2]
+            self.assertEqual(json.loads(answer)["reason"], "cancelled")
+            self.assertEqual(server.process.wait(30), 0)
+            server.stop()
+            server = Running(store=folder + "/store")
+            turn = server.get(f"/chats/{chat}")["turns"][-1]
+            self.assertEqual((turn["user"], turn["replies"], turn["reason"]), ("Go on.", [json.loads(answer)["reply"]], "cancelled"))
+            server.stop()
+
+    def test_sigusr1_opens_the_log_anew(self):
+        server = Running()
+        self.addCleanup(server.stop)
+        server.get("/version")
+        moved = server.log_file.with_suffix(".1")
+        server.log_file.rename(moved)
+        server.process.send_signal(signal.SIGUSR1)
+        while not server.log_file.exists():
+            time.sleep(0.01)
+        server.get("/health")
+        while not server.log():  # the line comes after the answer
+            time.sleep(0.01)
+        self.assertEqual([line["path"] for line in server.log()], ["/health"])
+        self.assertIn("/version", moved.read_text())
+
+    def test_the_log_tells_a_finished_reply_from_one_whose_client_left(self):
+        server = Running()
+        self.addCleanup(server.stop)
+        server.chat(ASK, temperature=0)
+        server.chat(ASK, max_tokens=1, n=2)
+        for stream in (False, True):
+            body = json.dumps({"messages": ASK, "stream": stream, **self.LONG}).encode()
+            with socket.create_connection(("127.0.0.1", server.port)) as client:
+                client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+                while server.metric("kaiju_requests_unfinished") == 0:
+                    time.sleep(0.01)
+            while server.metric("kaiju_requests_unfinished") > 0:
+                time.sleep(0.01)
+        ended = []
+        while len(ended) < 4:
+            ended = [(line["finish_reason"], line.get("client_left", False)) for line in server.log() if line["method"] == "POST"]
+        self.assertEqual(ended, [("stop", False), (["length", "length"], False), ("abort", True), ("abort", True)])
 
     def test_a_second_signal_waits_for_no_reply(self):
         server = Running()
@@ -459,7 +532,43 @@ class Ending(unittest.TestCase):
             done = subprocess.run([SERVER, "--model", MODEL, "--port", str(taken.getsockname()[1])], capture_output=True,
                                   text=True, timeout=60)
             self.assertEqual(done.returncode, 1)
-            self.assertIn("in use", done.stderr)
+            self.assertIn(f"127.0.0.1, port {taken.getsockname()[1]}: Address already in use", done.stderr)
+
+    def refused(self, *arguments, store=None):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([SERVER, "--model", MODEL, "--port", "0", "--store", store or folder + "/store", *arguments],
+                                  capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            return done.stderr
+
+    def test_what_keeps_a_server_from_starting_is_told(self):
+        self.assertIn("--address must be an IP address", self.refused("--address", "nowhere"))
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "pip.txt").write_text("Pip is a robot.")
+            self.assertIn("pip.txt: ", self.refused("--characters", folder))
+            missing = folder + "/no/store"
+            self.assertIn("no/store: the store cannot be opened", self.refused(store=missing))
+            self.assertFalse(pathlib.Path(missing).parent.exists())
+            self.assertIn("no/kv: the folder for KV cannot be made", self.refused("--kv", folder + "/no/kv"))
+
+    def test_servers_may_share_a_store_and_not_a_folder_of_kv(self):
+        with tempfile.TemporaryDirectory() as folder:
+            store = folder + "/store"
+            first = Running(store=store)
+            self.addCleanup(first.stop)
+            self.assertIn("another server keeps its KV there", self.refused(store=store))
+            second = Running("--kv", "none", store=store)
+            self.addCleanup(second.stop)
+            chat = first.post("/chats", character="wren")[1]["id"]
+            self.assertEqual(second.post(f"/chats/{chat}/say", text="Hello!", max_tokens=4)[0], 200)
+            self.assertEqual(first.post(f"/chats/{chat}/say", text="Hello!", max_tokens=4)[1]["turn"], 2)
+
+    def test_without_a_store_the_page_says_so(self):
+        server = Running(store="none")
+        self.addCleanup(server.stop)
+        for path in ("/", "/chats", "/characters"):
+            status, _, text = server.ask("GET", path)
+            self.assertEqual((status, "--store none" in text), (404, True))
 
 
 if __name__ == "__main__":
