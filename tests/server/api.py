@@ -169,6 +169,47 @@ class OpenAI(OfServer):
                 self.assertIn(words, refused.exception.message)
         self.test_a_chat_answers_in_character()
 
+    def test_of_a_schema_what_replies_do_not_follow_is_refused_by_name(self):
+        self.structured(response_format={"type": "json_object"})
+        text = {"type": "string"}
+        for schema, says in (
+                ({"allOf": [{**text, "minLength": 2}, {**text, "maxLength": 3}]}, "# has allOf with more than one"),
+                ({"type": "object", "propertis": {"a": text}, "required": ["a"]}, "propertis, which replies do not follow: did you mean properties?"),
+                ({"type": "object", "properties": {"a": text}, "required": ["b"]}, 'requires "b"'),
+                ({"$ref": "http://x/y"}, "only references into this schema"), ({"enum": ["a", "b"], "const": "a"}, "has enum beside const"),
+                ({"type": "string", "enum": ["a", 1]}, "has the value 1"), ({"type": "object", "properties": {"a": {"type": "number", "multipleOf": 2}}},
+                                                                           "#/properties/a has multipleOf"),
+                ({"minLength": 2}, 'add "type": "string"'), ({**text, "format": "colour"}, "known are date"),
+                ({**text, "pattern": "a+", "maxLength": 3}, "only one is followed"), ({"not": text}, "has not, which"),
+                ({"type": "array", "items": {"type": ["string", "null"], "if": {}}}, "#/items has if"), ({"type": "array", "uniqueItems": True}, "uniqueItems"),
+                ({"$defs": {"a": {"type": "strin"}}, "$ref": "#/$defs/a"}, "#/$defs/a has the type"), ({"anyOf": [text], "maxLength": 3}, "maxLength beside anyOf")):
+            with self.assertRaises(openai.BadRequestError) as refused:
+                self.create(response_format={"type": "json_schema", "json_schema": {"name": "s", "schema": schema}})
+            self.assertIn(says, refused.exception.message)
+            self.assertEqual(refused.exception.param, "response_format")
+
+    def test_schemas_that_clients_make_of_their_types_are_followed(self):
+        schema = {
+            "$defs": {"Pet": {"properties": {"name": {"title": "Name", "type": "string", "maxLength": 4}, "kind": {"const": "pony", "type": "string"}},
+                              "required": ["name", "kind"], "title": "Pet", "type": "object", "additionalProperties": False}},
+            "properties": {"pet": {"anyOf": [{"$ref": "#/$defs/Pet"}, {"type": "null"}], "default": None, "description": "If any."},
+                           "tags": {"type": "array", "items": {"enum": ["a", "b"], "type": "string"}, "maxItems": 2, "uniqueItems": False},
+                           "one": {"allOf": [{"$ref": "#/$defs/Pet"}]}, "age": {"type": ["integer", "null"], "minimum": 0, "maximum": 9}},
+            "required": ["pet", "tags", "one", "age"], "title": "Answer", "type": "object", "$schema": "https://json-schema.org/draft/2020-12/schema"}
+        for seed in range(3):
+            choice = self.structured(seed=seed, response_format={"type": "json_schema", "json_schema": {"name": "s", "schema": schema}})
+            said = json.loads(choice.message.content)
+            self.assertEqual((list(said), said["one"]["kind"]), (["pet", "tags", "one", "age"], "pony"))
+
+    def test_what_is_wrong_with_a_grammar_is_told_without_files_and_times(self):
+        self.structured(response_format={"type": "json_object"})
+        for what in ({"regex": "(a"}, {"grammar": "root = a b"}, {"json": {"type": "array", "minItems": 3, "maxItems": 1}}, {"regex": "a{3,1}"}):
+            with self.assertRaises(openai.BadRequestError) as refused:
+                self.create(extra_body={"structured_outputs": what})
+            message = refused.exception.body["message"]
+            self.assertNotRegex(message, r"\.cc|^\[|/")
+            self.assertGreater(len(message), 10)
+
     def test_a_client_that_leaves_while_its_grammar_is_made_leaves_nothing(self):
         self.structured(response_format={"type": "json_object"})
         slow = {"type": "object", "properties": {f"p{i}": {"type": "string", "pattern": f"^[a-z]{{{i},40}}x$"} for i in range(60)}}
