@@ -19,6 +19,7 @@
 #include "failure.hpp"
 #include "openai.hpp"
 #include "options.hpp"
+#include "origins.hpp"
 #include "routes.hpp"
 #include "shutdown.hpp"
 #include "tls.hpp"
@@ -182,7 +183,9 @@ int serve(const Options& options) {
   } else {
     add_routes_without_store(server, options.store == "none");
   }
+  const Origins origins(options.origins, options.hosts, !options.keys.empty() || !is_loopback(options.address));
   server.before = [&](Exchange& exchange) {
+    origins.check(exchange);
     check_open(server, exchange);
     if (const std::string trace = exchange.header("traceparent"); !trace.empty() && trace.size() < 128)
       exchange.answer_headers["traceparent"] = trace;

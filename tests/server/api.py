@@ -215,7 +215,7 @@ class OpenAI(OfServer):
         slow = {"type": "object", "properties": {f"p{i}": {"type": "string", "pattern": f"^[a-z]{{{i},40}}x$"} for i in range(60)}}
         body = json.dumps({"messages": ASK, "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": slow}}}).encode()
         with socket.create_connection(("127.0.0.1", self.server.port)) as client:
-            client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+            client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
             time.sleep(0.05)
         self.test_a_chat_answers_in_character()
         for _ in range(400):
@@ -346,6 +346,44 @@ class Rude(OfServer):
         self.assertEqual(self.server.chat(ASK, temperature=0)["choices"][0]["message"]["content"], "I grow blue tomatoes.")
         slow.close()
         self.wait_for(lambda: self.server.metric("kaiju_requests_unfinished") == 0)
+
+    def status(self, server, host, origin=None, path="/v1/models", **more):
+        headers = {"host": host.format(server.port), "content-type": "text/plain", **more}
+        return server.ask("GET", path, None, {**headers, "origin": origin.format(server.port)} if origin else headers)[0]
+
+    def test_pages_of_other_sites_and_other_names_are_refused(self):
+        ours = "127.0.0.1:{}"
+        for host in (ours, "localhost:{}", "LOCALHOST", "[::1]:{}", "127.0.0.1"):
+            self.assertEqual(self.status(self.server, host), 200)
+        for host in ("evil.example", "evil.example:{}", "127.0.0.1.evil.example", "192.168.0.1:{}"):
+            self.assertEqual(self.status(self.server, host), 403)
+        for origin in ("http://127.0.0.1:{}", "HTTP://127.0.0.1:{}"):
+            self.assertEqual(self.status(self.server, ours, origin), 200)
+        for origin in ("http://evil.example", "null", "http://127.0.0.1:1", "http://localhost:{}", "http://127.0.0.1:{}.evil.example"):
+            self.assertEqual(self.status(self.server, ours, origin), 403)
+        status, _, text = self.server.ask("POST", "/chats", '{"character": "wren"}', {"origin": "http://evil.example", "content-type": "text/plain"})
+        error = json.loads(text)["error"]
+        self.assertEqual((status, error["code"], "--allow-origin http://evil.example" in error["message"]), (403, "foreign_origin", True))
+        status, _, text = self.server.ask("GET", "/", None, {"host": "evil.example"})
+        error = json.loads(text)["error"]
+        self.assertEqual((status, error["code"], "--allow-host evil.example" in error["message"]), (403, "foreign_host", True))
+
+    def test_pages_and_names_that_were_allowed_may_ask(self):
+        server = Running("--allow-origin", "https://chat.example", "--allow-origin", "http://a.example:81", "--allow-host", "chat.example")
+        self.addCleanup(server.stop)
+        for host, origin, status in (("chat.example", "https://chat.example", 200), ("127.0.0.1", "https://chat.example", 200),
+                                     ("localhost", "http://a.example:81", 200), ("localhost", "http://a.example", 403),
+                                     ("chat.example:80", None, 200), ("other.example", None, 403), ("chat.example", "https://other.example", 403)):
+            self.assertEqual(self.status(server, host, origin), status, (host, origin))
+
+    def test_with_keys_every_name_is_answered_to(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump({"keys": [{"key": "key-of-ann", "name": "ann"}]}, file)
+            file.flush()
+            server = Running("--keys", file.name)
+            self.addCleanup(server.stop)
+            self.assertEqual(self.status(server, "chat.example", authorization="Bearer key-of-ann"), 200)
+            self.assertEqual(self.status(server, "chat.example", "http://evil.example", authorization="Bearer key-of-ann"), 403)
 
     def test_an_answer_carries_the_requests_id_and_trace_and_so_does_the_log(self):
         trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
