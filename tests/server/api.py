@@ -308,6 +308,14 @@ class Rude(OfServer):
             status, answer = self.server.post("/v1/chat/completions", messages=ASK, priority=priority)
             self.assertEqual((status, answer["error"]["param"], "of a key" in answer["error"]["message"]), (400, "priority", True))
 
+    def test_a_reply_that_the_loop_guard_cut_has_no_broken_character_at_its_end(self):
+        status, answer = self.server.post("/tokenize", prompt="\U0001f426", add_special_tokens=False)
+        first = next(token for token in answer["tokens"] if self.server.post("/detokenize", tokens=[token])[1]["prompt"] == "\ufffd")
+        answer = self.server.chat(ASK, temperature=0, max_tokens=200, loop_guard=True, logit_bias={str(first): 100})
+        choice = answer["choices"][0]
+        self.assertLess(answer["usage"]["completion_tokens"], 200)  # else nothing was cut
+        self.assertFalse(choice["message"]["content"].endswith("\ufffd"), choice)
+
     def test_the_least_top_p_is_the_described_one(self):
         described = self.server.get("/openapi.json")["paths"]["/v1/completions"]["post"]["requestBody"]["content"]
         least = described["application/json"]["schema"]["properties"]["top_p"]["minimum"]
@@ -629,6 +637,12 @@ class Ending(unittest.TestCase):
             self.assertIn("no/store: the store cannot be opened", self.refused(store=missing))
             self.assertFalse(pathlib.Path(missing).parent.exists())
             self.assertIn("no/kv: the folder for KV cannot be made", self.refused("--kv", folder + "/no/kv"))
+
+    def test_the_script_that_starts_it_names_the_models_that_it_knows(self):
+        script = pathlib.Path(__file__).parents[2] / "examples/server/run.sh"
+        for arguments in (["--model", "nosuch"], ["--port", "1", "--model=nosuch"]):
+            done = subprocess.run(["sh", script, *arguments], capture_output=True, text=True, timeout=60)
+            self.assertEqual((done.returncode, "there is no model nosuch" in done.stderr, "smollm2" in done.stderr), (1, True, True), done.stderr)
 
     def test_servers_may_share_a_store_and_not_a_folder_of_kv(self):
         with tempfile.TemporaryDirectory() as folder:
