@@ -52,7 +52,12 @@ Tenants::Tenants(std::string secret, const std::string& file) : secret_(std::mov
       Tenant tenant;
       const std::string key = fields.text("key");
       if (key.size() < 8) throw bad_request("key must have at least 8 characters");
-      tenant.name = fields.text("name", fmt::format("key {}", i + 1));
+      tenant.name = fields.text("name");
+      if (tenant.name.empty())
+        throw bad_request(
+            fmt::format("name is missing: whose key it is, and whose its chats are (\"key {}\" where an "
+                        "earlier version took a key without)",
+                        i + 1));
       tenant.requests_a_minute = fields.number("requests_per_minute", 0, 0, 1e9);
       tenant.allowance = tenant.requests_a_minute;
       const Account wanted{.weight = fields.number("weight", 1, 0.001, 1000),

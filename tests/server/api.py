@@ -440,9 +440,9 @@ class Keys(unittest.TestCase):
             done = subprocess.run([SERVER, "--model", MODEL, "--keys", file.name], capture_output=True, text=True, timeout=60)
             self.assertEqual(done.returncode, 1)
             self.assertIn("keys[0]: key must have at least 8 characters", done.stderr)
-            for text, says in (('{"keys": [{"key": "aaaaaaaaaa", "requests_per_minut": 1}]}', 'there is no field "requests_per_minut" here: did '
+            for text, says in (('{"keys": [{"key": "aaaaaaaaaa", "name": "a", "requests_per_minut": 1}]}', 'there is no field "requests_per_minut" here: did '
                                 'you mean requests_per_minute?'), ('{"keys":\n [,]}', "not JSON: line 2, column 3"),
-                               ('{"keys": [], "key": 1}', "must be")):
+                               ('{"keys": [{"key": "aaaaaaaaaa"}]}', "keys[0]: name is missing"), ('{"keys": [], "key": 1}', "must be")):
                 file.seek(0)
                 file.truncate()
                 file.write(text)
@@ -452,7 +452,7 @@ class Keys(unittest.TestCase):
             for weight in (0, -1, "much", 1e9):
                 file.seek(0)
                 file.truncate()
-                json.dump({"keys": [{"key": "key-of-ann", "weight": weight}]}, file)
+                json.dump({"keys": [{"key": "key-of-ann", "name": "ann", "weight": weight}]}, file)
                 file.flush()
                 done = subprocess.run([SERVER, "--model", MODEL, "--keys", file.name], capture_output=True, text=True, timeout=60)
                 self.assertEqual(done.returncode, 1)

@@ -132,6 +132,7 @@ class Characters(OfPage):
         page.click(page.label("Talk to Wren"))
         page.wait_text(NEWEST, "Welcome to the wagon.")
         self.assertEqual(mock.sent(r"/chats$")[-1], {"character": "wren", "user": "Ann"})
+        page.wait_text("#chats .title", "Wren")  # the list comes after the chat
         self.assertEqual(page.texts("#chats .title"), ["Wren"])
 
     def test_one_is_created_by_the_form_edited_as_a_new_version_and_retired(self):
