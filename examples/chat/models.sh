@@ -2,6 +2,24 @@
 # To be read by another script. model_file NAME FOLDER prints the path of the imported checkpoint.
 models="smollm2"
 
+# Refuses --model NAME, before anything is built, where NAME is neither a file nor one of $models. $@: a program's arguments.
+check_model_name() {
+  previous=
+  for argument in "$@"; do
+    name=
+    case "$previous $argument" in
+    *" --model="*) name=${argument#--model=} ;;
+    "--model "*) name=$argument ;;
+    esac
+    previous=$argument
+    case " $models " in *" $name "*) continue ;; esac
+    if [ -n "$name" ] && [ ! -e "$name" ]; then
+      echo "there is no model $name: give the file of a checkpoint, or a name: $models" >&2
+      return 1
+    fi
+  done
+}
+
 model_file() {
   case "$1" in
   smollm2) # SmolLM2-135M-Instruct by Hugging Face, Apache-2.0

@@ -4,6 +4,7 @@
 set -eu
 root=$(CDPATH= cd -- "$(dirname -- "$0")/../.." && pwd)
 . "$root/examples/program.sh"
+check_model_name "$@"
 need_packages $kaiju_packages
 build_program kaiju-chat
 start_program kaiju-chat "$@"

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "../tools/standard_streams.hpp"
 #include "chats.hpp"
 #include "failure.hpp"
 #include "openai.hpp"
@@ -20,17 +21,19 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 constexpr size_t kTitleBytes = 60;
+constexpr int64_t kMostChats = 1000;  // of a list
 
 std::string owner_of(const Tenant& tenant, bool keys) { return keys ? tenant.name : ""; }
 
+// The one parameter that a query may have.
 int64_t number_in(const std::string& query, const std::string& name, int64_t otherwise) {
-  const size_t at = ("&" + query).find("&" + name + "=");
-  if (at == std::string::npos) return otherwise;
-  const std::string text = query.substr(at + name.size() + 1);
+  if (query.empty()) return otherwise;
+  const std::string given = query.substr(0, query.find('='));
+  if (given != name) throw bad_request(fmt::format("there is no parameter {:?} here, but {}", given, name), given);
+  const std::string text = query.substr(std::min(given.size() + 1, query.size()));
   char* end = nullptr;
   const long long value = std::strtoll(text.c_str(), &end, 10);
-  if (end == text.c_str() || (*end != 0 && *end != '&') || value < 0)
-    throw bad_request(fmt::format("{} must be a whole number", name), name);
+  if (text.empty() || *end != 0 || value < 0) throw bad_request(fmt::format("{} must be a whole number", name), name);
   return value;
 }
 
@@ -57,7 +60,8 @@ const char* reason_of(kaiju::DoneReason reason) {
   }
 }
 
-Json character_json(const ks::Character& character, const ks::Card& card) {
+// `changeable`: by the key that asks.
+Json character_json(const ks::Character& character, const ks::Card& card, bool changeable) {
   return {{"id", character.id},
           {"version", character.version},
           {"name", character.name},
@@ -69,6 +73,7 @@ Json character_json(const ks::Character& character, const ks::Card& card) {
           {"notes", card.notes},
           {"picture", character.has_picture},
           {"retired", character.retired},
+          {"changeable", changeable},
           {"created", ks::time_text(character.created_ms)}};
 }
 
@@ -145,6 +150,11 @@ class ChatRoutes::Impl {
   std::string owner(const Exchange& exchange) const { return owner_of(service_.tenants.of(exchange), keys_); }
 
   // --- characters
+  static std::string_view card_of(const Exchange& exchange) {
+    if (exchange.header("content-type").starts_with("multipart/"))
+      throw bad_request("send the file of the card itself, not a form: curl --data-binary @card.png");
+    return exchange.body();
+  }
   ks::NewCharacter read(std::string_view bytes) const {
     auto card = ks::read_card(bytes);
     if (!card.ok()) throw of_status(card.status());
@@ -157,21 +167,42 @@ class ChatRoutes::Impl {
     return made;
   }
   asio::awaitable<void> create_character(Exchange& exchange) {
-    const ks::NewCharacter made = read(exchange.body());
+    ks::NewCharacter made = read(card_of(exchange));
+    made.owner = owner(exchange);
     const ks::Character character = co_await store_.get<ks::Character>(
         [&made](ks::Store& store) { return store.create_character(ks::slug_of(made.name), made); });
     co_await exchange.answer(described(character, made), 201);
   }
   asio::awaitable<void> add_version(Exchange& exchange) {
-    const ks::NewCharacter made = read(exchange.body());
-    const std::string id = exchange.parts[0];
+    const ks::NewCharacter made = read(card_of(exchange));
+    const std::string id = co_await changeable(exchange);
     const ks::Character character =
         co_await store_.get<ks::Character>([&](ks::Store& store) { return store.add_version(id, made); });
     co_await exchange.answer(described(character, made), 201);
   }
   static Json described(ks::Character character, const ks::NewCharacter& made) {
     character.tokens = made.tokens;
-    return character_json(character, card_in(made.canonical));
+    return character_json(character, card_in(made.canonical), true);
+  }
+  // A character may be changed by the key that made it and by trusted keys, and by everybody where there are no keys.
+  bool may_change(const Tenant& tenant, const ks::Character& character) const {
+    return !keys_ || tenant.trusted || (!character.owner.empty() && character.owner == tenant.name);
+  }
+  // The id of the character that a request wants to change.
+  asio::awaitable<std::string> changeable(Exchange& exchange) {
+    const std::string id = exchange.parts[0];
+    const ks::Character character =
+        co_await store_.get<ks::Character>([&](ks::Store& store) { return store.character(id); });
+    if (!may_change(service_.tenants.of(exchange), character)) throw not_yours(id);
+    co_return id;
+  }
+  static Failure not_yours(const std::string& id) {
+    return {403,
+            fmt::format("the character {} is not this key's: the key that made it and trusted keys may change it; make "
+                        "one of your own with POST /characters",
+                        id),
+            {},
+            "not_yours"};
   }
   asio::awaitable<void> show_character(Exchange& exchange) {
     const std::string id = exchange.parts[0];
@@ -180,19 +211,24 @@ class ChatRoutes::Impl {
         co_await store_.get<ks::Character>([&](ks::Store& store) { return store.character(id, version); });
     const std::vector<int64_t> versions =
         co_await store_.get<std::vector<int64_t>>([&](ks::Store& store) { return store.versions(id); });
-    Json answer = character_json(character, card_in(character.canonical));
+    co_await exchange.answer(with_versions(service_.tenants.of(exchange), character, versions));
+  }
+  Json with_versions(const Tenant& tenant, ks::Character character, const std::vector<int64_t>& versions) const {
+    const ks::Card card = card_in(character.canonical);
+    if (character.foreign) character.tokens = head_of(chat(), card.name, card.description);
+    Json answer = character_json(character, card, may_change(tenant, character));
     answer["versions"] = versions;
-    co_await exchange.answer(answer);
+    return answer;
   }
   asio::awaitable<void> list_characters(Exchange& exchange) {
     const auto characters =
         co_await store_.get<std::vector<ks::Character>>([](ks::Store& store) { return store.characters(); });
-    co_await exchange.answer(listed(characters));
+    co_await exchange.answer(listed(service_.tenants.of(exchange), characters));
   }
-  static Json listed(const std::vector<ks::Character>& characters) {
+  Json listed(const Tenant& tenant, const std::vector<ks::Character>& characters) const {
     Json list = Json::array();
     for (const ks::Character& character : characters) {
-      Json one = character_json(character, card_in(character.canonical));
+      Json one = character_json(character, card_in(character.canonical), may_change(tenant, character));
       for (const char* name : {"description", "tokens", "digest", "notes", "created"}) one.erase(name);
       list.push_back(std::move(one));
     }
@@ -207,9 +243,14 @@ class ChatRoutes::Impl {
     co_await exchange.answer(200, std::move(picture), "image/png");
   }
   asio::awaitable<void> retire_character(Exchange& exchange) {
-    const std::string id = exchange.parts[0];
+    const std::string id = co_await changeable(exchange);
     co_await store_.run([&](ks::Store& store) { return store.retire_character(id); });
     co_await exchange.answer(retired());
+  }
+  asio::awaitable<void> restore_character(Exchange& exchange) {
+    const std::string id = co_await changeable(exchange);
+    co_await store_.run([&](ks::Store& store) { return store.restore_character(id); });
+    co_await show_character(exchange);
   }
   static Json retired() { return {{"retired", true}}; }
 
@@ -238,7 +279,17 @@ class ChatRoutes::Impl {
     if (to_change) check_idle(asked.id);
     asked.chat = co_await store_.get<ks::Chat>([&](ks::Store& store) { return store.chat(asked.owner, asked.id); });
     asked.cast = co_await load_cast(asked.chat.characters, asked.chat.user);
+    if (encode_foreign(chat(), service_.tokenizer(), asked.cast, asked.chat.user, asked.chat.turns))
+      tell_foreign(asked.id);
     co_return asked;
+  }
+  // Once is enough: every chat from before may be one.
+  void tell_foreign(const std::string& id) {
+    if (std::exchange(told_foreign_, true)) return;
+    kaiju::tools::print(stderr,
+                        "kaiju-server: the store has chats of another model's tokenizer, {} is one: their texts are "
+                        "encoded anew\n",
+                        id);
   }
   Json chat_json(const Asked& asked) const {
     Json characters = Json::array(), turns = Json::array();
@@ -259,6 +310,7 @@ class ChatRoutes::Impl {
     wanted.user = fields.text("user");
     std::vector<std::string> ids = fields.texts("characters");
     if (fields.has("character")) ids.insert(ids.begin(), fields.text("character"));
+    fields.refuse_others();
     if (ids.empty()) throw bad_request("character is missing: the id of one of /characters", "character");
     if (std::set<std::string>(ids.begin(), ids.end()).size() != ids.size())
       throw bad_request("characters has an id twice", "characters");
@@ -301,8 +353,9 @@ class ChatRoutes::Impl {
   }
   asio::awaitable<void> list_chats(Exchange& exchange) {
     const std::string whose = owner(exchange);
+    const int64_t most = std::min(number_in(exchange.query, "limit", kMostChats), kMostChats);
     const auto chats =
-        co_await store_.get<std::vector<ks::ChatSummary>>([&](ks::Store& store) { return store.chats(whose); });
+        co_await store_.get<std::vector<ks::ChatSummary>>([&](ks::Store& store) { return store.chats(whose, most); });
     co_await exchange.answer(listed(chats));
   }
   static Json listed(const std::vector<ks::ChatSummary>& chats) {
@@ -322,20 +375,20 @@ class ChatRoutes::Impl {
 
   // --- replies
   asio::awaitable<void> say(Exchange& exchange) {
-    const nlohmann::json body = exchange.json();
+    const nlohmann::json body = exchange.json_or_nothing();
     const Fields fields(body);
     Asked asked = co_await load(exchange, true);
     ks::Turn turn;
     if (fields.has("text")) turn.user = fields.text("text");
-    turn.speaker = fields.text("speaker", asked.cast.ids[0].id);
-    const size_t speaker = asked.cast.index_of(turn.speaker);
+    const size_t speaker = asked.cast.index_of(fields.text("speaker", asked.cast.ids[0].id));
+    turn.speaker = asked.cast.ids[speaker].id;
     if (!turn.user && asked.cast.ids.size() == 1) throw bad_request("text is missing: what the user says", "text");
     turn.input_tokens = input_tokens(chat(), asked.cast, speaker, asked.chat.turns, turn.user, asked.chat.user);
     const size_t index = asked.chat.turns.size();
     co_await reply(exchange, asked, fields, turn, index, 0);
   }
   asio::awaitable<void> swipe(Exchange& exchange) {
-    const nlohmann::json body = exchange.json();
+    const nlohmann::json body = exchange.json_or_nothing();
     const Fields fields(body);
     Asked asked = co_await load(exchange, true);
     if (asked.chat.turns.empty()) throw bad_request("there is no turn to answer again");
@@ -352,6 +405,8 @@ class ChatRoutes::Impl {
     Wanted wanted = read_wanted(fields, true, service_.defaults, *service_.model);
     if (wanted.n != 1) throw bad_request("n must be 1: ask again with swipe", "n");
     const Grammar grammar = read_grammar(fields, exchange.body(), wanted);
+    (void)fields.has("cache_salt");
+    fields.refuse_others();
     std::unique_ptr<Guide> guide = co_await service_.grammars.guide(grammar, 1);
     if (kv_) exchange.log["restored"] = co_await kv_->restore(asked.id, scope_of(tenant, asked, fields));
     check_idle(asked.id);  // another may have begun while the chat was loaded
@@ -359,8 +414,8 @@ class ChatRoutes::Impl {
     const AtOnce counted(tenant);
     Reply made = prepare(tenant, asked, fields, turn, earlier, std::move(wanted), std::move(guide));
     Busy busy(*this, asked.id, made.run.request);
-    exchange.on_gone = [this, &made, &tenant] {
-      count_disconnect(service_, tenant);
+    exchange.on_gone = [this, &exchange, &made, &tenant] {
+      count_disconnect(service_, exchange, tenant);
       made.gone = true;
       service_.driver.cancel(made.run.request);
     };
@@ -481,6 +536,7 @@ class ChatRoutes::Impl {
   static std::string done_text(size_t index, const ks::Reply& kept) { return dump(done_json(index, kept)); }
 
   asio::awaitable<void> stop(Exchange& exchange) {
+    refuse_fields(exchange);
     const Asked asked = co_await load(exchange, false);  // its owner's only
     const auto found = busy_.find(asked.id);
     if (found != busy_.end()) service_.driver.cancel(found->second);
@@ -490,20 +546,26 @@ class ChatRoutes::Impl {
 
   // --- changes
   asio::awaitable<void> choose(Exchange& exchange) {
-    const nlohmann::json body = exchange.json();
-    const int64_t reply = Fields(body).integer("reply", 0, 0, INT32_MAX);
+    const nlohmann::json body = exchange.json_or_nothing();
+    const Fields fields(body);
+    if (!fields.has("reply"))
+      throw bad_request("reply is missing: which reply of the newest turn counts, from 0", "reply");
+    const int64_t reply = fields.integer("reply", 0, 0, INT32_MAX);
+    fields.refuse_others();
     const Asked asked = co_await load(exchange, true);
     const int64_t turn = asked.chat.turn_count - 1;
     co_await store_.run([&](ks::Store& store) { return store.choose_reply(asked.owner, asked.id, turn, reply); });
     co_await answer_chat(exchange);
   }
   asio::awaitable<void> edit(Exchange& exchange) {
-    const nlohmann::json body = exchange.json();
+    const nlohmann::json body = exchange.json_or_nothing();
     const Fields fields(body);
     const Asked asked = co_await load(exchange, true);
     const int64_t turn = fields.integer("turn", -1, 0, INT32_MAX);
     const std::string part = fields.text("part"), text = fields.text("text");
-    if (turn < 0 || turn >= asked.chat.turn_count)
+    fields.refuse_others();
+    if (turn < 0) throw bad_request("turn is missing: the number of the turn, from 0", "turn");
+    if (turn >= asked.chat.turn_count)
       throw bad_request(fmt::format("there is no turn {}; the chat has {}", turn, asked.chat.turn_count), "turn");
     if (part != "user" && part != "reply") throw bad_request("part must be user or reply", "part");
     if (!fields.has("text")) throw bad_request("text is missing: what the part is now", "text");
@@ -521,12 +583,24 @@ class ChatRoutes::Impl {
                                          asked.chat.turns.begin() + static_cast<std::ptrdiff_t>(turn));
       return input_tokens(chat(), asked.cast, asked.cast.index_of(edited.speaker), before, text, asked.chat.user);
     }
-    if (edited.input_tokens.empty()) return greeting_tokens(chat(), asked.cast, text);
-    auto tokens = service_.tokenizer().encode(text);
-    if (!tokens.ok()) throw of_status(tokens.status(), "text");
-    return std::move(tokens).value();
+    return reply_tokens(chat(), service_.tokenizer(), asked.cast, edited, text);
+  }
+  // A body is no harm, as long as it asks for nothing.
+  static void refuse_fields(const Exchange& exchange) {
+    const nlohmann::json body = exchange.json_or_nothing();
+    Fields(body).refuse_others();
+  }
+  asio::awaitable<void> rename(Exchange& exchange) {
+    const nlohmann::json body = exchange.json_or_nothing();
+    const Fields fields(body);
+    const std::string whose = owner(exchange), id = exchange.parts[0], title = fields.text("title");
+    fields.refuse_others();
+    if (title.empty()) throw bad_request("title is missing: what the chat is called", "title");
+    co_await store_.run([&](ks::Store& store) { return store.set_title(whose, id, title); });
+    co_await answer_chat(exchange);
   }
   asio::awaitable<void> undo(Exchange& exchange) {
+    refuse_fields(exchange);
     const Asked asked = co_await load(exchange, true);
     if (asked.chat.turn_count == 0) throw bad_request("there is no turn to undo");
     co_await store_.run(
@@ -534,9 +608,11 @@ class ChatRoutes::Impl {
     co_await answer_chat(exchange);
   }
   asio::awaitable<void> fork(Exchange& exchange) {
-    const nlohmann::json body = exchange.json();
+    const nlohmann::json body = exchange.json_or_nothing();
+    const Fields fields(body);
     const Asked asked = co_await load(exchange, false);
-    const int64_t turns = Fields(body).integer("turns", asked.chat.turn_count, 0, asked.chat.turn_count);
+    const int64_t turns = fields.integer("turns", asked.chat.turn_count, 0, asked.chat.turn_count);
+    fields.refuse_others();
     const ks::ChatSummary made =
         co_await store_.get<ks::ChatSummary>([&](ks::Store& store) -> kaiju::Result<ks::ChatSummary> {
           auto fork = store.fork_chat(asked.owner, asked.id, turns);
@@ -557,17 +633,28 @@ class ChatRoutes::Impl {
   asio::awaitable<void> report(Exchange& exchange) {
     const nlohmann::json body = exchange.json();
     const Fields fields(body);
-    ks::NewReport wanted;
-    wanted.chat = exchange.parts[0];
-    wanted.turn = fields.integer("turn", 0, 0, INT32_MAX);
-    wanted.reply = fields.integer("reply", 0, 0, INT32_MAX);
-    wanted.kind = fields.text("kind");
-    wanted.comment = fields.text("comment");
-    if (wanted.kind != "wrong refusal" && wanted.kind != "bad reply")
-      throw bad_request("kind must be \"wrong refusal\" or \"bad reply\"", "kind");
-    const std::string whose = owner(exchange);
-    const int64_t id = co_await store_.get<int64_t>([&](ks::Store& store) { return store.add_report(whose, wanted); });
+    const Asked asked = co_await load(exchange, false);
+    const ks::NewReport wanted = report_of(fields, asked);
+    const int64_t id =
+        co_await store_.get<int64_t>([&](ks::Store& store) { return store.add_report(asked.owner, wanted); });
     co_await exchange.answer(numbered(id), 201);
+  }
+  // Without a turn it is the newest, without a reply the chosen one.
+  static ks::NewReport report_of(const Fields& fields, const Asked& asked) {
+    const std::vector<ks::Turn>& turns = asked.chat.turns;
+    const std::string kind = fields.text("kind");
+    if (kind != "wrong refusal" && kind != "bad reply")
+      throw bad_request("kind must be \"wrong refusal\" or \"bad reply\"", "kind");
+    if (turns.empty()) throw bad_request("the chat has no turn to report", "turn");
+    ks::NewReport wanted;
+    wanted.chat = asked.id;
+    wanted.turn = fields.integer("turn", asked.chat.turn_count - 1, 0, INT32_MAX);
+    const size_t turn = std::min(static_cast<size_t>(wanted.turn), turns.size() - 1);
+    wanted.reply = fields.integer("reply", std::max<int64_t>(turns[turn].chosen, 0), 0, INT32_MAX);
+    wanted.kind = kind;
+    wanted.comment = fields.text("comment");
+    fields.refuse_others();
+    return wanted;
   }
   static Json numbered(int64_t id) { return {{"id", id}}; }
   asio::awaitable<void> list_reports(Exchange& exchange) {
@@ -608,6 +695,7 @@ class ChatRoutes::Impl {
   bool keys_;
   KeptKv* kv_;  // nullptr: none is kept
   std::map<std::string, kaiju::RequestId> busy_;
+  bool told_foreign_ = false;
 };
 
 void ChatRoutes::Impl::add(Server& server) {
@@ -623,6 +711,7 @@ void ChatRoutes::Impl::add(Server& server) {
   route("GET", "/characters/{}", &Impl::show_character);
   route("PUT", "/characters/{}", &Impl::add_version);
   route("DELETE", "/characters/{}", &Impl::retire_character);
+  route("POST", "/characters/{}/restore", &Impl::restore_character);
   route("GET", "/characters/{}/picture", &Impl::show_picture);
   route("POST", "/chats", &Impl::create_chat);
   route("GET", "/chats", &Impl::list_chats);
@@ -633,6 +722,7 @@ void ChatRoutes::Impl::add(Server& server) {
   route("POST", "/chats/{}/stop", &Impl::stop);
   route("POST", "/chats/{}/choose", &Impl::choose);
   route("POST", "/chats/{}/edit", &Impl::edit);
+  route("POST", "/chats/{}/rename", &Impl::rename);
   route("POST", "/chats/{}/undo", &Impl::undo);
   route("POST", "/chats/{}/fork", &Impl::fork);
   route("POST", "/chats/{}/report", &Impl::report);
@@ -645,13 +735,13 @@ ChatRoutes::~ChatRoutes() = default;
 void ChatRoutes::add(Server& server) { impl_->add(server); }
 void ChatRoutes::join() { impl_->join(); }
 
-void add_bundled_characters(ks::Store& store, const Service& service, const std::vector<std::string>& cards) {
+void add_bundled_characters(ks::Store& store, const Service& service, const std::vector<BundledCard>& cards) {
   auto there = store.characters();
   if (!there.ok()) throw of_status(there.status());
   if (!there->empty()) return;
-  for (const std::string& bytes : cards) {
+  for (const auto& [file, bytes] : cards) {
     auto card = ks::read_card(bytes);
-    if (!card.ok()) throw of_status(card.status());
+    if (!card.ok()) throw bad_request(fmt::format("{}: {}", file, card.status().message()));
     const ks::NewCharacter made{card->name, card->canonical, card->digest,
                                 head_of(service.chat(), card->name, card->description), card->picture};
     if (auto added = store.create_character(ks::slug_of(card->name), made); !added.ok())

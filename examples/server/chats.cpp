@@ -45,15 +45,34 @@ std::span<const int32_t> chosen_tokens(const Turn& turn) {
 
 }  // namespace
 
+std::string tokenizer_name(const kaiju::Model& model) {
+  auto chat = model.chat();
+  if (!chat.ok()) throw of_status(chat.status());
+  const std::vector<int32_t> probe =
+      formatted(**chat, {{ChatRole::kCard, "A\nB", {}}, {ChatRole::kUser, "C", {}}, {ChatRole::kCharacter, "D", {}}},
+                {.reply = true});
+  const kaiju::TensorInfo* tokenizer = model.checkpoint()->find("tokenizer");
+  return fmt::format("{}-{:016x}", tokenizer ? tokenizer->digest : "none",
+                     XXH3_64bits(probe.data(), probe.size() * sizeof(int32_t)));
+}
+
 std::vector<int32_t> head_of(const kaiju::ChatFormat& chat, const std::string& name, const std::string& description) {
   const std::string card = name + "\n" + description;
   return formatted(chat, {{ChatRole::kCard, card, {}}}, {});
 }
 
 size_t Cast::index_of(const std::string& id) const {
-  for (size_t i = 0; i < ids.size(); ++i)
+  std::vector<size_t> named;
+  std::vector<std::string> all;
+  for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i].id == id) return i;
-  throw bad_request(fmt::format("the character {} is not in this chat", id), "speaker");
+    if (cards[i].name == id) named.push_back(i);
+    all.push_back(fmt::format("{} ({})", ids[i].id, cards[i].name));
+  }
+  if (named.size() == 1) return named[0];
+  throw bad_request(fmt::format("the speaker {:?} is {}; the characters of this chat are {}", id,
+                                named.empty() ? "not in this chat" : "the name of several", fmt::join(all, ", ")),
+                    "speaker");
 }
 
 Cast cast_of(const kaiju::ChatFormat& chat, const std::vector<Character>& characters, const std::string& user) {
@@ -69,8 +88,8 @@ Cast cast_of(const kaiju::ChatFormat& chat, const std::vector<Character>& charac
     cast.cards.push_back(std::move(card).value());
   }
   // A chat of one has the very tokens that were stored with the character.
-  cast.head = characters.size() == 1 && !characters[0].tokens.empty() ? characters[0].tokens
-                                                                      : head_of(chat, names, descriptions);
+  const bool stored = characters.size() == 1 && !characters[0].tokens.empty() && !characters[0].foreign;
+  cast.head = stored ? characters[0].tokens : head_of(chat, names, descriptions);
   cast.region += fmt::format("{:016x}", XXH3_64bits(cast.head.data(), cast.head.size() * sizeof(int32_t)));
   return cast;
 }
@@ -100,6 +119,33 @@ std::vector<int32_t> input_tokens(const kaiju::ChatFormat& chat, const Cast& cas
   if (!said.empty()) messages.push_back({ChatRole::kUser, said, group && lore.empty() ? user : std::string()});
   if (group) messages.push_back({ChatRole::kCharacter, "", card.name});  // "NAME:", which the reply continues
   return formatted(chat, messages, {.reply = !group, .open = group});
+}
+
+std::vector<int32_t> reply_tokens(const kaiju::ChatFormat& chat, const kaiju::Tokenizer& tokenizer, const Cast& cast,
+                                  const Turn& turn, const std::string& text) {
+  if (turn.input_tokens.empty()) return greeting_tokens(chat, cast, text);
+  auto tokens = tokenizer.encode(text);
+  if (!tokens.ok()) throw of_status(tokens.status(), "text");
+  return std::move(tokens).value();
+}
+
+bool encode_foreign(const kaiju::ChatFormat& chat, const kaiju::Tokenizer& tokenizer, const Cast& cast,
+                    const std::string& user, std::vector<Turn>& turns) {
+  bool found = false;
+  for (size_t i = 0; i < turns.size(); ++i) {
+    Turn& turn = turns[i];
+    if (turn.foreign && !turn.input_tokens.empty()) {  // else a greeting
+      const std::vector<Turn> before(turns.begin(), turns.begin() + static_cast<std::ptrdiff_t>(i));
+      turn.input_tokens = input_tokens(chat, cast, cast.index_of(turn.speaker), before, turn.user, user);
+    }
+    found |= turn.foreign;
+    for (kaiju::server::Reply& reply : turn.replies) {
+      if (reply.foreign) reply.tokens = reply_tokens(chat, tokenizer, cast, turn, reply.text);
+      found |= std::exchange(reply.foreign, false);
+    }
+    turn.foreign = false;
+  }
+  return found;
 }
 
 std::vector<int32_t> turn_prompt(const kaiju::ChatFormat& chat, const Cast& cast, std::span<const Turn> before,

@@ -14,6 +14,9 @@
 
 namespace server {
 
+// Names what a model's token ids mean in a chat: a digest of its tokenizer and of its chat format. Throws Failure.
+std::string tokenizer_name(const kaiju::Model& model);
+
 // The tokens of a character's description; they begin every prompt of its chats. Throws Failure.
 std::vector<int32_t> head_of(const kaiju::ChatFormat& chat, const std::string& name, const std::string& description);
 
@@ -24,7 +27,8 @@ struct Cast {
   std::vector<int32_t> head;
   std::string region;  // the name of the shared region: ids, versions, digest of the head
 
-  size_t index_of(const std::string& id) const;  // throws Failure
+  // Of an id, or of a name that one character alone has. Throws Failure.
+  size_t index_of(const std::string& id) const;
 };
 Cast cast_of(const kaiju::ChatFormat& chat, const std::vector<kaiju::server::Character>& characters,
              const std::string& user);
@@ -35,6 +39,13 @@ std::vector<int32_t> greeting_tokens(const kaiju::ChatFormat& chat, const Cast& 
 std::vector<int32_t> input_tokens(const kaiju::ChatFormat& chat, const Cast& cast, size_t speaker,
                                   const std::vector<kaiju::server::Turn>& before,
                                   const std::optional<std::string>& text, const std::string& user);
+
+// The tokens of a text as the reply of a turn.
+std::vector<int32_t> reply_tokens(const kaiju::ChatFormat& chat, const kaiju::Tokenizer& tokenizer, const Cast& cast,
+                                  const kaiju::server::Turn& turn, const std::string& text);
+// Token ids of another tokenizer give way to those of the texts. Whether there were any.
+bool encode_foreign(const kaiju::ChatFormat& chat, const kaiju::Tokenizer& tokenizer, const Cast& cast,
+                    const std::string& user, std::vector<kaiju::server::Turn>& turns);
 
 // The prompt of a turn, whose input is `input`, behind the turns `before`; room for `reserved` tokens is kept.
 std::vector<int32_t> turn_prompt(const kaiju::ChatFormat& chat, const Cast& cast,

@@ -51,6 +51,10 @@ class Driver {
                                          std::shared_ptr<Sink> sink, std::unique_ptr<Guide> guide = nullptr,
                                          Keep keep = {});
   void cancel(kaiju::RequestId request) { (void)engine_->cancel(request); }
+  // What there is of their replies comes as usual, and their end.
+  void cancel_all() {
+    for (const auto& [request, ongoing] : ongoing_) cancel(request);
+  }
   // Runs a call on the thread that steps, when no step runs, and continues on the I/O thread. The call must not throw.
   boost::asio::awaitable<void> between_steps(std::function<void(kaiju::Engine&)> call);
   // Ends the thread. Unfinished requests get no more events.

@@ -1,8 +1,12 @@
 // Failure: why a request is refused, in the form of OpenAI's errors. Handlers throw it; http.cpp answers it.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "kaiju/base/status.hpp"
 
@@ -18,6 +22,13 @@ struct Failure {
 
 inline Failure bad_request(std::string message, std::string param = {}) {
   return {400, std::move(message), std::move(param)};
+}
+
+// Where a text stops being JSON.
+inline std::string place_of(const nlohmann::json::parse_error& error, std::string_view text) {
+  const std::string_view before = text.substr(0, std::min(text.size(), std::max<size_t>(error.byte, 1) - 1));
+  return fmt::format("line {}, column {}", std::count(before.begin(), before.end(), '\n') + 1,
+                     before.size() - (before.rfind('\n') + 1) + 1);
 }
 
 // The library's words, with the HTTP status that says who has to act.

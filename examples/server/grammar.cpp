@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "failure.hpp"
+#include "schema_check.hpp"
 
 namespace server {
 
@@ -18,6 +19,8 @@ using OrderedJson = nlohmann::ordered_json;
 
 Grammar of_schema(const OrderedJson& schema, const char* field) {
   if (!schema.is_object()) throw bad_request("a JSON schema must be an object", field);
+  if (const std::string fault = not_followed_in(schema); !fault.empty())
+    throw bad_request(fmt::format("the JSON schema at {}", fault), field);
   return {Grammar::Kind::kSchema, schema.dump(), field};
 }
 

@@ -337,12 +337,19 @@ nlohmann::json Exchange::json() const {
     if (level > kMostDepth) deep = true;
     return !deep;
   };
-  nlohmann::json parsed = nlohmann::json::parse(body(), depth, false);
+  nlohmann::json parsed;
+  try {
+    parsed = nlohmann::json::parse(body(), depth);
+  } catch (const nlohmann::json::parse_error& error) {
+    if (body().empty()) throw bad_request("the body is empty: send a JSON object");
+    if (!deep) throw bad_request(fmt::format("the body is not JSON: {}", place_of(error, body())));
+  }
   if (deep) throw bad_request(fmt::format("the body is nested more than {} deep", kMostDepth));
-  if (parsed.is_discarded()) throw bad_request("the body is not JSON");
   if (!parsed.is_object()) throw bad_request("the body must be a JSON object");
   return parsed;
 }
+
+nlohmann::json Exchange::json_or_nothing() const { return body().empty() ? nlohmann::json::object() : json(); }
 
 asio::awaitable<void> Exchange::answer(const nlohmann::ordered_json& body, int code) {
   std::string text = body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -379,7 +386,19 @@ const Server::Route* Server::find(Exchange& exchange) const {
                 fmt::format("{} does not take {}, but {}", exchange.path, exchange.method, fmt::join(allowed, ", "))};
 }
 
+// One more, for as long as it lives.
+class Counted {
+ public:
+  explicit Counted(size_t& count) : count_(count) { ++count_; }
+  ~Counted() { --count_; }
+  Counted(const Counted&) = delete;
+
+ private:
+  size_t& count_;
+};
+
 asio::awaitable<void> Server::handle(Exchange& exchange) {
+  const Counted counted(answering_);
   const auto begin = std::chrono::steady_clock::now();
   const auto target = exchange.request.target();
   const std::string_view whole(target.data(), target.size());
@@ -424,11 +443,10 @@ tcp::endpoint Server::listen(const std::string& address, uint16_t port) {
 }
 
 asio::awaitable<void> Server::accept() {
-  while (!draining_) {
+  for (;;) {
     error_code error;
     tcp::socket socket(io_);
     co_await acceptor_->async_accept(socket, asio::redirect_error(asio::use_awaitable, error));
-    if (draining_) break;
     if (error || connections_ >= limits_.connections) {  // out of file descriptors: others have to end first
       error_code ignored;
       if (!error) socket.close(ignored);
@@ -441,12 +459,6 @@ asio::awaitable<void> Server::accept() {
     else
       start(io_, std::make_shared<Connection<Plain>>(*this, connections_, std::move(socket)));
   }
-}
-
-void Server::drain() {
-  draining_ = true;
-  error_code ignored;
-  if (acceptor_) acceptor_->close(ignored);
 }
 
 }  // namespace server

@@ -47,8 +47,10 @@ class Exchange {
 
   std::string_view body() const { return request.body(); }
   std::string header(std::string_view name) const;
-  // The body as JSON. Throws Failure where it is none, or nested too deeply.
+  // The body as JSON, an object. Throws Failure where it is none, or nested too deeply.
   nlohmann::json json() const;
+  // Likewise; no body at all is an object without fields.
+  nlohmann::json json_or_nothing() const;
 
   virtual asio::awaitable<void> answer(int status, std::string body, std::string_view content_type) = 0;
   asio::awaitable<void> answer(const nlohmann::ordered_json& body, int status = 200);
@@ -90,10 +92,11 @@ class Server {
 
   // Listens and returns the address, or throws boost::system::system_error. Port 0 chooses one.
   asio::ip::tcp::endpoint listen(const std::string& address, uint16_t port);
-  // Accepts nothing more, and ends each connection after the answer it is at.
-  void drain();
+  // From now on each connection ends after one answer. New ones are accepted still: a router may ask how the server is.
+  void drain() { draining_ = true; }
   bool encrypted() const { return tls_ != nullptr; }
   size_t connections() const { return connections_; }
+  size_t answering() const { return answering_; }  // requests whose answer has not left
   bool draining() const { return draining_; }
   const Limits& limits() const { return limits_; }
 
@@ -114,7 +117,7 @@ class Server {
   std::shared_ptr<asio::ssl::context> tls_;
   std::vector<Route> routes_;
   std::optional<asio::ip::tcp::acceptor> acceptor_;
-  size_t connections_ = 0;
+  size_t connections_ = 0, answering_ = 0;
   bool draining_ = false;
 };
 

@@ -1,5 +1,9 @@
 #include "kept_kv.hpp"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -41,10 +45,15 @@ kaiju::Sealer sealer_of(const std::string& key) {
 KeptKv::KeptKv(Driver& driver, std::string folder, int64_t most_bytes)
     : driver_(driver), folder_(std::move(folder)), most_bytes_(most_bytes) {
   std::error_code failed;
-  fs::create_directories(folder_, failed);
+  fs::create_directory(folder_, failed);
   if (!failed) fs::permissions(folder_, fs::perms::owner_all, failed);
-  if (failed) throw std::runtime_error(folder_ + ": " + failed.message());
+  if (failed)
+    throw std::runtime_error(folder_ + ": the folder for KV cannot be made: " + failed.message() +
+                             ": name another with --kv, or none");
   key_ = key_in(fs::path(folder_) / "key");
+  lock_ = open((folder_ + "/key").c_str(), O_RDONLY | O_CLOEXEC);
+  if (lock_ < 0 || flock(lock_, LOCK_EX | LOCK_NB) != 0)
+    throw std::runtime_error(folder_ + ": another server keeps its KV there: name another folder with --kv, or none");
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_))
     files_.insert(entry.path().filename().string());
   try {
@@ -53,6 +62,8 @@ KeptKv::KeptKv(Driver& driver, std::string folder, int64_t most_bytes)
     throw std::runtime_error(folder_ + "/key: " + problem.what() + ": delete the folder, and its KV is computed again");
   }
 }
+
+KeptKv::~KeptKv() { close(lock_); }
 
 void KeptKv::hold(const std::string& chat, SessionId session) {
   files_.erase(chat);

@@ -18,8 +18,9 @@ namespace server {
 
 class KeptKv {
  public:
-  // Makes the folder and its key where there is none. Throws std::runtime_error.
+  // Makes the folder, in one that is there, and its key. One server at a time may have it. Throws std::runtime_error.
   KeptKv(Driver& driver, std::string folder, int64_t most_bytes);
+  ~KeptKv();
   KeptKv(const KeptKv&) = delete;
 
   // I/O thread. The chat's newest session, instead of the one before.
@@ -37,6 +38,7 @@ class KeptKv {
 
   Driver& driver_;
   std::string folder_, key_;
+  int lock_ = -1;  // the key's file, which this server holds
   int64_t most_bytes_;
   struct Held {
     kaiju::SessionId session;

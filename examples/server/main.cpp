@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <boost/asio/signal_set.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -14,11 +13,15 @@
 #include <random>
 
 #include "../tools/standard_streams.hpp"
+#include "access_log.hpp"
 #include "assets.hpp"
+#include "chats.hpp"
 #include "failure.hpp"
 #include "openai.hpp"
 #include "options.hpp"
+#include "origins.hpp"
 #include "routes.hpp"
+#include "shutdown.hpp"
 #include "tls.hpp"
 
 namespace server {
@@ -33,87 +36,30 @@ void raise_file_limit() {
   (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// A line of JSON for each answer.
-class AccessLog {
- public:
-  explicit AccessLog(const std::string& file) {
-    if (file == "-")
-      to_ = stderr;
-    else if (file != "none" && !(to_ = std::fopen(file.c_str(), "a")))
-      throw std::runtime_error(file + ": cannot open for writing");
-  }
-  ~AccessLog() {
-    if (to_ && to_ != stderr) std::fclose(to_);
-  }
-  AccessLog(const AccessLog&) = delete;
-
-  void write(const Exchange& exchange, const std::string& tenant, double seconds) {
-    if (!to_) return;
-    nlohmann::ordered_json line = {{"time", unix_time()},       {"id", exchange.id},
-                                   {"peer", exchange.peer},     {"key", tenant},
-                                   {"method", exchange.method}, {"path", exchange.path},
-                                   {"status", exchange.status}, {"milliseconds", std::round(seconds * 1e5) / 100}};
-    if (const std::string trace = exchange.header("traceparent"); !trace.empty()) line["traceparent"] = trace;
-    line.update(exchange.log);
-    const std::string text = dump(line) + "\n";
-    std::fwrite(text.data(), 1, text.size(), to_);
-    std::fflush(to_);
-  }
-
- private:
-  std::FILE* to_ = nullptr;
-};
-
 std::string random_secret() {
   std::random_device random;
   return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
 }
 
-// Replies finish, then everything ends: at the first signal nothing new is accepted, the second does not wait.
-class Shutdown {
- public:
-  Shutdown(asio::io_context& io, Server& server, Driver& driver, int seconds)
-      : io_(io), server_(server), driver_(driver), signals_(io, SIGTERM, SIGINT), timer_(io), seconds_(seconds) {
-    signals_.async_wait([this](auto error, int) {
-      if (!error) begin();
-    });
-  }
-  bool hurried() const { return hurried_; }  // by a second signal
+// SIGUSR1: the log was renamed, and goes on in a new file.
+void reopen_at_signal(asio::signal_set& signal, AccessLog& log) {
+  signal.async_wait([&](auto error, int) {
+    if (error) return;
+    log.reopen();
+    reopen_at_signal(signal, log);
+  });
+}
 
- private:
-  void begin() {
-    std::fputs("kaiju-server: finishing what was begun; a second signal does not wait for it\n", stderr);
-    server_.drain();
-    until_ = std::chrono::steady_clock::now() + std::chrono::seconds(seconds_);
-    signals_.async_wait([this](auto error, int) {
-      if (error) return;
-      hurried_ = true;
-      io_.stop();
-    });
-    look();
-  }
-  void look() {
-    if (driver_.unfinished() == 0 && ++idle_ > 2) return io_.stop();  // the last bytes have left
-    if (std::chrono::steady_clock::now() > until_) return io_.stop();
-    timer_.expires_after(std::chrono::milliseconds(50));
-    timer_.async_wait([this](auto error) {
-      if (!error) look();
-    });
-  }
+// While the server drains, it answers only those who ask how it is.
+void check_open(const Server& server, const Exchange& exchange) {
+  const std::string& route = exchange.route;
+  if (server.draining() && route != "/health" && route != "/version" && route != "/metrics")
+    throw Failure{503, "the server is shutting down", {}, "draining", 1};
+}
 
-  asio::io_context& io_;
-  Server& server_;
-  Driver& driver_;
-  asio::signal_set signals_;
-  asio::steady_timer timer_;
-  int seconds_, idle_ = 0;
-  bool hurried_ = false;
-  std::chrono::steady_clock::time_point until_;
-};
-
-// The bytes of a folder's cards.
-std::vector<std::string> cards_in(const std::string& folder) {
-  std::vector<std::string> files, cards;
+std::vector<BundledCard> cards_in(const std::string& folder) {
+  std::vector<std::string> files;
+  std::vector<BundledCard> cards;
   std::error_code missing;
   for (const auto& entry : std::filesystem::directory_iterator(folder, missing))
     if (entry.is_regular_file()) files.push_back(entry.path().string());
@@ -121,9 +67,17 @@ std::vector<std::string> cards_in(const std::string& folder) {
   std::sort(files.begin(), files.end());
   for (const std::string& file : files) {
     std::ifstream in(file, std::ios::binary);
-    cards.emplace_back(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+    cards.push_back({file, {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()}});
   }
   return cards;
+}
+
+std::unique_ptr<kaiju::server::Store> open_store(const std::string& where, const kaiju::Model& model) {
+  const kaiju::server::StoreOptions options{.tokenizer = tokenizer_name(model)};
+  auto store = where.starts_with("postgres") ? kaiju::server::open_postgres_store(where, options)
+                                             : kaiju::server::open_sqlite_store(where, options);
+  if (!store.ok()) throw std::runtime_error(store.status().message());
+  return std::move(store).value();
 }
 
 // Beside a store that is a file.
@@ -137,6 +91,31 @@ void save(KeptKv& kv) {
   if (const int chats = kv.save(bytes); chats > 0)
     kaiju::tools::print(stderr, "kaiju-server: kept the KV of {} {}, {:.1f} MiB\n", chats,
                         chats == 1 ? "chat" : "chats", static_cast<double>(bytes) / (1 << 20));
+}
+
+// What the page wants is not there: says why.
+void add_routes_without_store(Server& server, bool asked_for) {
+  const std::string why = asked_for ? "this server was started with --store none: it has no chats, characters and page"
+                                    : "the model has no chat format: this server has no chats, characters and page";
+  for (const char* path : {"/", "/chats", "/characters"})
+    server.route("GET", path, [why](Exchange&) -> asio::awaitable<void> {
+      throw Failure{404, why, {}, "no_store"};
+      co_return;
+    });
+}
+
+asio::ip::tcp::endpoint listen(Server& server, const Options& options) {
+  boost::system::error_code wrong;
+  asio::ip::make_address(options.address, wrong);
+  if (wrong)
+    throw std::runtime_error(
+        fmt::format("--address must be an IP address, such as 127.0.0.1, 0.0.0.0 or ::1, and not {}", options.address));
+  try {
+    return server.listen(options.address, static_cast<uint16_t>(options.port));
+  } catch (const boost::system::system_error& error) {
+    throw std::runtime_error(fmt::format("cannot listen on {}, port {}: {}: choose others with --address and --port",
+                                         options.address, options.port, error.code().message()));
+  }
 }
 
 // Handlers that wait when the server ends refer to much that is destroyed before the io_context, so they end earlier.
@@ -187,21 +166,27 @@ int serve(const Options& options) {
   add_chat_routes(server, service);
   add_completion_routes(server, service);
   add_meta_routes(server, service);
+  std::unique_ptr<kaiju::server::Store> store;
+  if (options.store != "none" && (*model)->chat().ok()) {
+    store = open_store(options.store, **model);
+    add_bundled_characters(*store, service, cards_in(options.characters));
+  }
   std::optional<KeptKv> kv;
   if (const std::string folder = kv_folder(options); folder != "none") kv.emplace(driver, folder, options.kv_mib << 20);
   std::optional<ChatRoutes> chats;
-  if (options.store != "none" && (*model)->chat().ok()) {
-    auto store = options.store.starts_with("postgres") ? kaiju::server::open_postgres_store(options.store)
-                                                       : kaiju::server::open_sqlite_store(options.store);
-    if (!store.ok()) throw std::runtime_error(store.status().message());
-    add_bundled_characters(**store, service, cards_in(options.characters));
-    chats.emplace(service, std::move(store).value(), !options.keys.empty(), kv ? &*kv : nullptr);
+  if (store) {
+    chats.emplace(service, std::move(store), !options.keys.empty(), kv ? &*kv : nullptr);
     chats->add(server);
     server.route("GET", "/", [](Exchange& exchange) -> asio::awaitable<void> {
       co_await exchange.answer(200, std::string(kPage), "text/html; charset=utf-8");
     });
+  } else {
+    add_routes_without_store(server, options.store == "none");
   }
+  const Origins origins(options.origins, options.hosts, !options.keys.empty() || !is_loopback(options.address));
   server.before = [&](Exchange& exchange) {
+    origins.check(exchange);
+    check_open(server, exchange);
     if (const std::string trace = exchange.header("traceparent"); !trace.empty() && trace.size() < 128)
       exchange.answer_headers["traceparent"] = trace;
   };
@@ -215,12 +200,14 @@ int serve(const Options& options) {
     }
     log.write(exchange, tenant, seconds);
   };
-  const auto endpoint = server.listen(options.address, static_cast<uint16_t>(options.port));
+  const auto endpoint = listen(server, options);
   const std::string address =
       endpoint.address().is_v6() ? "[" + endpoint.address().to_string() + "]" : endpoint.address().to_string();
   kaiju::tools::print("{} listens on {}://{}:{}\n", service.model_name, server.encrypted() ? "https" : "http", address,
                       endpoint.port());
   std::fflush(stdout);
+  asio::signal_set renamed(io, SIGUSR1);
+  reopen_at_signal(renamed, log);
   const Shutdown shutdown(io, server, driver, options.drain_seconds);
   io.run();
   driver.stop();

@@ -11,9 +11,13 @@ using nlohmann::json;
 
 namespace {
 
-std::string content_of(const json& message, const std::string& where) {
+std::string content_of(const json& message, bool of_user, const std::string& where) {
   const auto found = message.find("content");
-  if (found == message.end() || found->is_null()) return {};
+  if (found == message.end() || found->is_null()) {
+    if (of_user)
+      throw bad_request(where + ".content is missing: a string, or a list of text parts", where + ".content");
+    return {};
+  }
   if (found->is_string()) return found->get<std::string>();
   if (!found->is_array()) throw bad_request(where + ".content must be a string or a list of text parts", where);
   std::string text;
@@ -47,7 +51,7 @@ std::vector<Message> read_messages(const Fields& fields, const kaiju::ChatFormat
     if (!message.is_object()) throw bad_request(where + " must be an object with role and content", where);
     const Fields parts(message);
     const std::string role = parts.text("role");
-    Message one{ChatRole::kUser, content_of(message, where), parts.text("name")};
+    Message one{ChatRole::kUser, content_of(message, role == "user", where), parts.text("name")};
     if (role == "system" || role == "developer") {
       if (messages.empty()) {
         system += (system.empty() ? "" : "\n\n") + one.text;

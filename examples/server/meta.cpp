@@ -95,7 +95,7 @@ void add_meta_routes(Server& server, Service& service) {
   server.route("GET", "/health", [&service](Exchange& exchange) -> asio::awaitable<void> {
     const kaiju::Status status = service.driver.engine().status();
     if (!status.ok()) throw Failure{503, "the engine has stopped: " + status.message(), {}, "engine_stopped"};
-    if (service.server.draining()) throw Failure{503, "the server is shutting down", {}, "draining"};
+    if (service.server.draining()) throw Failure{503, "the server is shutting down", {}, "draining", 1};
     co_await exchange.answer(healthy());
   });
   server.route("GET", "/metrics", [&service](Exchange& exchange) -> asio::awaitable<void> {

@@ -135,6 +135,14 @@ Sums sums_of(const std::vector<Run>& runs) {
   return sums;
 }
 
+// One choice's reason, or the list of several's.
+nlohmann::ordered_json reasons_of(const std::vector<Run>& runs) {
+  nlohmann::ordered_json reasons = nlohmann::ordered_json::array();
+  for (const Run& run : runs)
+    for (const Choice& choice : run.choices) reasons.push_back(text_or_null(finish_reason(choice.reason)));
+  return reasons.size() == 1 ? reasons[0] : reasons;
+}
+
 nlohmann::ordered_json usage_of(const std::vector<Run>& runs) {
   const Sums sums = sums_of(runs);
   return {{"prompt_tokens", sums.prompt},
@@ -145,7 +153,8 @@ nlohmann::ordered_json usage_of(const std::vector<Run>& runs) {
 
 }  // namespace
 
-void count_disconnect(Service& service, const Tenant& tenant) {
+void count_disconnect(Service& service, Exchange& exchange, const Tenant& tenant) {
+  exchange.log["client_left"] = true;
   ++service.metrics.disconnects;
   ++tenant.account->disconnects;
 }
@@ -155,6 +164,7 @@ void count_finished(Service& service, Exchange& exchange, const std::vector<Run>
   for (const Run& run : runs)
     for (const Choice& choice : run.choices)
       if (const char* reason = finish_reason(choice.reason)) ++service.metrics.finished[reason];
+  exchange.log["finish_reason"] = reasons_of(runs);
   exchange.log["prompt_tokens"] = sums.prompt;
   exchange.log["cached_tokens"] = sums.cached;
   exchange.log["generated_tokens"] = sums.generated;
@@ -188,7 +198,7 @@ asio::awaitable<void> Completion::answer() {
   wanted_ = read_wanted(fields_, form_.chat, service_.defaults, *service_.model);
   exchange_.on_gone = [this] {
     gone_ = true;
-    count_disconnect(service_, tenant_);
+    count_disconnect(service_, exchange_, tenant_);
     cancel();
   };
   std::exception_ptr failed;
@@ -203,6 +213,7 @@ asio::awaitable<void> Completion::answer() {
   }
   if (!failed) co_return;
   cancel();  // nobody reads it
+  if (gone_ && !exchange_.log.contains("finish_reason")) exchange_.log["finish_reason"] = "abort";
   std::rethrow_exception(failed);
 }
 

@@ -33,8 +33,8 @@ asio::awaitable<void> next(Service& service, Run& run,
 // cuts max_tokens that nobody gave to the room that there is.
 void complete(Service& service, const Tenant& tenant, const Fields& fields, size_t prompt_tokens, Wanted& wanted);
 
-// Counts a client that left before its answer.
-void count_disconnect(Service& service, const Tenant& tenant);
+// Counts a client that left before its answer, and says so in the exchange's log.
+void count_disconnect(Service& service, Exchange& exchange, const Tenant& tenant);
 // Counts finished runs in the metrics and in the exchange's log.
 void count_finished(Service& service, Exchange& exchange, const std::vector<Run>& runs);
 

@@ -29,6 +29,13 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   key->needs(certificate);
   option("--keys", options.keys, "FILE",
          "API keys, their names, limits and rights (README.md); without, everybody may ask");
+  app.add_option("--allow-origin", options.origins,
+                 "pages of browsers that may ask, beside the server's own: https://chat.example; may be given again")
+      ->type_name("ORIGIN");
+  app.add_option("--allow-host", options.hosts,
+                 "names to answer to, beside this machine's own, without keys at an address of this machine alone; may "
+                 "be given again")
+      ->type_name("NAME");
   option("--log", options.log, "FILE", "access log in JSON lines; - is standard error; none: no log");
   option("--store", options.store, "FILE",
          "where characters and chats are kept: a file of SQLite, or postgresql://...; none: they are not served");

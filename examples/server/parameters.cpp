@@ -6,6 +6,7 @@
 #include <cmath>
 #include <random>
 
+#include "../tools/nearest.hpp"
 #include "failure.hpp"
 
 namespace server {
@@ -17,6 +18,8 @@ namespace {
 [[noreturn]] void wrong(const char* name, const std::string& what) {
   throw bad_request(fmt::format("{} must be {}", name, what), name);
 }
+
+constexpr double kLeastTopP = 1e-6;  // of the engine
 
 // Samplers of other servers, with the value that changes nothing.
 struct Foreign {
@@ -55,7 +58,7 @@ void refuse_foreign_samplers(const Fields& fields) {
 void read_sampling(const Fields& fields, const Defaults& defaults, int32_t vocabulary, kaiju::SamplingParams& to) {
   to.temperature = fields.number("temperature", defaults.temperature, 0, 100);
   to.top_k = std::max<int64_t>(fields.integer("top_k", 0, -1, INT32_MAX), 0);
-  to.top_p = fields.number("top_p", 1, 0, 1);
+  to.top_p = fields.number("top_p", 1, kLeastTopP, 1);
   to.min_p = fields.number("min_p", 0, 0, 1);
   to.repetition_penalty = fields.number("repetition_penalty", fields.number("rep_pen", 1, 0.01, 100), 0.01, 100);
   if (fields.has("seed")) {
@@ -80,11 +83,11 @@ void read_stops(const Fields& fields, const kaiju::Model& model, kaiju::RequestO
   to.stop_strings = fields.texts("stop");
   if (std::ranges::any_of(to.stop_strings, &std::string::empty))
     throw bad_request("stop has an empty text, which every reply contains", "stop");
+  const std::vector<int32_t> more = fields.tokens("stop_token_ids", model.config().vocab_size);
   if (fields.flag("ignore_eos", false)) {
     to.stop_tokens.emplace();
     return;
   }
-  const std::vector<int32_t> more = fields.tokens("stop_token_ids", model.config().vocab_size);
   if (more.empty()) return;
   to.stop_tokens = model.stop_tokens();
   for (const int32_t token : more)
@@ -95,6 +98,7 @@ void read_stops(const Fields& fields, const kaiju::Model& model, kaiju::RequestO
 }  // namespace
 
 bool Fields::has(const char* name) const {
+  asked_.insert(name);
   const auto found = object_.find(name);
   return found != object_.end() && !found->is_null();
 }
@@ -165,6 +169,15 @@ std::vector<int32_t> Fields::tokens(const char* name, int32_t vocabulary) const 
   return list;
 }
 
+void Fields::refuse_others() const {
+  const std::vector<std::string> known(asked_.begin(), asked_.end());
+  for (const auto& [name, value] : object_.items())
+    if (!asked_.contains(name))
+      throw bad_request(
+          fmt::format("there is no field {:?} here{}", name.substr(0, 60), kaiju::tools::did_you_mean(name, known)),
+          name.substr(0, 60));
+}
+
 void refuse_unsupported(const Fields& fields) {
   static constexpr const char* kRefused[] = {"tools",      "functions",          "audio",
                                              "prediction", "web_search_options", "suffix"};
@@ -173,6 +186,9 @@ void refuse_unsupported(const Fields& fields) {
       throw bad_request(fmt::format("the field {} is not supported by this server: leave it out", name), name);
   if (fields.has("tool_choice") && fields.at("tool_choice") != "none")
     throw bad_request("tool_choice is not supported by this server: leave it out", "tool_choice");
+  if (fields.has("priority") && fields.at("priority") != 0)
+    throw bad_request("priority is a field of a key (README.md, Keys and limits), not of a request: leave it out",
+                      "priority");
   if (fields.has("modalities") && fields.at("modalities") != json::array({"text"}))
     throw bad_request("modalities other than text are not supported", "modalities");
 }

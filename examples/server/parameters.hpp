@@ -1,12 +1,14 @@
 // What a request's body says: fields of known type and range, and how a reply is sampled.
 //
 // Every mistake is a Failure that names the field. Fields of samplers that the engine does not have are refused by name
-// unless they have the value that changes nothing; fields that nobody knows are left alone, as other servers do.
+// unless they have the value that changes nothing. Fields that nobody knows are left alone on the routes of OpenAI's
+// API, as other servers do, and refused on our own.
 #pragma once
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,7 +16,7 @@
 
 namespace server {
 
-// The fields of a JSON object. Absent and null are the same.
+// The fields of a JSON object. Absent and null are the same. Remembers which were asked for.
 class Fields {
  public:
   explicit Fields(const nlohmann::json& object) : object_(object) {}
@@ -27,9 +29,12 @@ class Fields {
   std::string text(const char* name, const std::string& otherwise = {}) const;
   std::vector<std::string> texts(const char* name) const;  // a string, or a list of strings
   std::vector<int32_t> tokens(const char* name, int32_t vocabulary) const;
+  // Throws Failure for a field that was not asked for until now.
+  void refuse_others() const;
 
  private:
   const nlohmann::json& object_;
+  mutable std::set<std::string> asked_;
 };
 
 // What is sampled where a request does not say.

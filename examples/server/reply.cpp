@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kaiju/sample/params.hpp"
+#include "kaiju/text/utf8_stream.hpp"
 
 namespace server {
 
@@ -32,6 +33,15 @@ void Reply::settle(const Event& event) {
   if (event.kind == EventKind::kDone || event.kind == EventKind::kFailed) share_.reset();
 }
 
+namespace {
+
+// A circle may be cut inside a character, whose first bytes nothing can be made of.
+void drop_broken_end(std::string& text) {
+  while (text.ends_with(kaiju::kReplacementCharacter)) text.resize(text.size() - kaiju::kReplacementCharacter.size());
+}
+
+}  // namespace
+
 void Choice::add(const Event& event) {
   text += event.text;
   if (event.kind == EventKind::kToken) {
@@ -40,6 +50,7 @@ void Choice::add(const Event& event) {
   } else if (event.kind == EventKind::kDone || event.kind == EventKind::kSequenceDone) {
     reason = event.reason;
     stop = event.stop;
+    if (reason == DoneReason::kLoop) drop_broken_end(text);
   }
 }
 

@@ -25,7 +25,10 @@ class ChatRoutes {
   std::unique_ptr<Impl> impl_;
 };
 
-// Puts characters into a store that has none: the bytes of cards.
-void add_bundled_characters(kaiju::server::Store& store, const Service& service, const std::vector<std::string>& cards);
+struct BundledCard {
+  std::string file, bytes;
+};
+// Puts characters into a store that has none. Throws Failure that names the card's file.
+void add_bundled_characters(kaiju::server::Store& store, const Service& service, const std::vector<BundledCard>& cards);
 
 }  // namespace server

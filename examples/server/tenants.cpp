@@ -23,12 +23,28 @@ void Tenants::share() {
   shares_ = std::make_unique<Shares>(std::move(all));
 }
 
-Tenants::Tenants(std::string secret, const std::string& file) : secret_(std::move(secret)) {
+namespace {
+
+// An object with the list "keys" and nothing else.
+nlohmann::json keys_in(const std::string& file) {
   std::ifstream in(file);
   if (!in) throw std::runtime_error(file + ": cannot open");
-  const nlohmann::json keys = nlohmann::json::parse(in, nullptr, false);
-  if (!keys.is_object() || !keys.contains("keys") || !keys["keys"].is_array())
+  const std::string text(std::istreambuf_iterator<char>(in), {});
+  nlohmann::json keys;
+  try {
+    keys = nlohmann::json::parse(text);
+  } catch (const nlohmann::json::parse_error& error) {
+    throw std::runtime_error(fmt::format("{}: not JSON: {}", file, place_of(error, text)));
+  }
+  if (!keys.is_object() || !keys.contains("keys") || !keys["keys"].is_array() || keys.size() > 1)
     throw std::runtime_error(file + R"(: must be {"keys": [{"key": "...", "name": "..."}]})");
+  return keys;
+}
+
+}  // namespace
+
+Tenants::Tenants(std::string secret, const std::string& file) : secret_(std::move(secret)) {
+  const nlohmann::json keys = keys_in(file);
   for (size_t i = 0; i < keys["keys"].size(); ++i) try {
       const nlohmann::json& entry = keys["keys"][i];
       if (!entry.is_object()) throw bad_request("must be an object");
@@ -36,7 +52,12 @@ Tenants::Tenants(std::string secret, const std::string& file) : secret_(std::mov
       Tenant tenant;
       const std::string key = fields.text("key");
       if (key.size() < 8) throw bad_request("key must have at least 8 characters");
-      tenant.name = fields.text("name", fmt::format("key {}", i + 1));
+      tenant.name = fields.text("name");
+      if (tenant.name.empty())
+        throw bad_request(
+            fmt::format("name is missing: whose key it is, and whose its chats are (\"key {}\" where an "
+                        "earlier version took a key without)",
+                        i + 1));
       tenant.requests_a_minute = fields.number("requests_per_minute", 0, 0, 1e9);
       tenant.allowance = tenant.requests_a_minute;
       const Account wanted{.weight = fields.number("weight", 1, 0.001, 1000),
@@ -46,6 +67,7 @@ Tenants::Tenants(std::string secret, const std::string& file) : secret_(std::mov
         throw bad_request(fmt::format("another key of the name {} has another weight or priority", tenant.name));
       tenant.most_at_once = static_cast<size_t>(fields.integer("most_at_once", 0, 0, 1 << 20));
       tenant.trusted = fields.flag("trusted", false);
+      fields.refuse_others();
       if (!by_key_.emplace(key, std::move(tenant)).second) throw bad_request("key is there twice");
     } catch (const Failure& failure) {
       throw std::runtime_error(fmt::format("{}: keys[{}]: {}", file, i, failure.message));

@@ -5,6 +5,7 @@
 #include <xgrammar/xgrammar.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kaiju/kaiju.hpp"
@@ -18,9 +19,21 @@ inline xgrammar::TokenizerInfo vocabulary_of(const Model& model, const Tokenizer
   return xgrammar::TokenizerInfo(texts, xgrammar::VocabType::RAW, model.config().vocab_size, model.stop_tokens());
 }
 
-// What an exception of xgrammar says, without the new line at its end.
+// Drops what comes up to `end` from a text that begins with `begin`.
+inline void drop_before(std::string& text, std::string_view begin, std::string_view end) {
+  const size_t at = text.starts_with(begin) ? text.find(end) : std::string::npos;
+  if (at != std::string::npos) text.erase(0, at + end.size());
+}
+
+// What an exception of xgrammar says, without what is before it, "[TIME] FILE:LINE: " and "Check failed: (...) is
+// false:
+// ", and without the new line at its end.
 inline std::string what_of(const std::exception& problem) {
   std::string why = problem.what();
+  const bool placed = why.starts_with("[");
+  drop_before(why, "[", "] ");
+  if (placed) drop_before(why, "", ": ");
+  drop_before(why, "Check failed: (", ") is false: ");
   why.erase(why.find_last_not_of(" \n") + 1);
   return why;
 }

@@ -7,6 +7,7 @@ Without the package openai (tests/server/requirements.txt) its tests are skipped
 
 import concurrent.futures
 import json
+import pathlib
 import signal
 import socket
 import subprocess
@@ -168,12 +169,53 @@ class OpenAI(OfServer):
                 self.assertIn(words, refused.exception.message)
         self.test_a_chat_answers_in_character()
 
+    def test_of_a_schema_what_replies_do_not_follow_is_refused_by_name(self):
+        self.structured(response_format={"type": "json_object"})
+        text = {"type": "string"}
+        for schema, says in (
+                ({"allOf": [{**text, "minLength": 2}, {**text, "maxLength": 3}]}, "# has allOf with more than one"),
+                ({"type": "object", "propertis": {"a": text}, "required": ["a"]}, "propertis, which replies do not follow: did you mean properties?"),
+                ({"type": "object", "properties": {"a": text}, "required": ["b"]}, 'requires "b"'),
+                ({"$ref": "http://x/y"}, "only references into this schema"), ({"enum": ["a", "b"], "const": "a"}, "has enum beside const"),
+                ({"type": "string", "enum": ["a", 1]}, "has the value 1"), ({"type": "object", "properties": {"a": {"type": "number", "multipleOf": 2}}},
+                                                                           "#/properties/a has multipleOf"),
+                ({"minLength": 2}, 'add "type": "string"'), ({**text, "format": "colour"}, "known are date"),
+                ({**text, "pattern": "a+", "maxLength": 3}, "only one is followed"), ({"not": text}, "has not, which"),
+                ({"type": "array", "items": {"type": ["string", "null"], "if": {}}}, "#/items has if"), ({"type": "array", "uniqueItems": True}, "uniqueItems"),
+                ({"$defs": {"a": {"type": "strin"}}, "$ref": "#/$defs/a"}, "#/$defs/a has the type"), ({"anyOf": [text], "maxLength": 3}, "maxLength beside anyOf")):
+            with self.assertRaises(openai.BadRequestError) as refused:
+                self.create(response_format={"type": "json_schema", "json_schema": {"name": "s", "schema": schema}})
+            self.assertIn(says, refused.exception.message)
+            self.assertEqual(refused.exception.param, "response_format")
+
+    def test_schemas_that_clients_make_of_their_types_are_followed(self):
+        schema = {
+            "$defs": {"Pet": {"properties": {"name": {"title": "Name", "type": "string", "maxLength": 4}, "kind": {"const": "pony", "type": "string"}},
+                              "required": ["name", "kind"], "title": "Pet", "type": "object", "additionalProperties": False}},
+            "properties": {"pet": {"anyOf": [{"$ref": "#/$defs/Pet"}, {"type": "null"}], "default": None, "description": "If any."},
+                           "tags": {"type": "array", "items": {"enum": ["a", "b"], "type": "string"}, "maxItems": 2, "uniqueItems": False},
+                           "one": {"allOf": [{"$ref": "#/$defs/Pet"}]}, "age": {"type": ["integer", "null"], "minimum": 0, "maximum": 9}},
+            "required": ["pet", "tags", "one", "age"], "title": "Answer", "type": "object", "$schema": "https://json-schema.org/draft/2020-12/schema"}
+        for seed in range(3):
+            choice = self.structured(seed=seed, response_format={"type": "json_schema", "json_schema": {"name": "s", "schema": schema}})
+            said = json.loads(choice.message.content)
+            self.assertEqual((list(said), said["one"]["kind"]), (["pet", "tags", "one", "age"], "pony"))
+
+    def test_what_is_wrong_with_a_grammar_is_told_without_files_and_times(self):
+        self.structured(response_format={"type": "json_object"})
+        for what in ({"regex": "(a"}, {"grammar": "root = a b"}, {"json": {"type": "array", "minItems": 3, "maxItems": 1}}, {"regex": "a{3,1}"}):
+            with self.assertRaises(openai.BadRequestError) as refused:
+                self.create(extra_body={"structured_outputs": what})
+            message = refused.exception.body["message"]
+            self.assertNotRegex(message, r"\.cc|^\[|/")
+            self.assertGreater(len(message), 10)
+
     def test_a_client_that_leaves_while_its_grammar_is_made_leaves_nothing(self):
         self.structured(response_format={"type": "json_object"})
         slow = {"type": "object", "properties": {f"p{i}": {"type": "string", "pattern": f"^[a-z]{{{i},40}}x$"} for i in range(60)}}
         body = json.dumps({"messages": ASK, "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": slow}}}).encode()
         with socket.create_connection(("127.0.0.1", self.server.port)) as client:
-            client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+            client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
             time.sleep(0.05)
         self.test_a_chat_answers_in_character()
         for _ in range(400):
@@ -247,6 +289,39 @@ class Rude(OfServer):
         self.assertEqual(self.server.ask("GET", "/v1/chat/completions")[0], 405)
         self.assertEqual(self.server.ask("POST", "/v1/embeddings", {})[0], 404)
 
+    def test_what_is_no_json_is_told_with_its_place(self):
+        status, _, text = self.server.ask("POST", "/v1/chat/completions", '{"messages": [],\n "n": x}')
+        self.assertEqual((status, "line 2, column 7" in json.loads(text)["error"]["message"]), (400, True), text)
+
+    def test_a_user_message_without_content_is_refused(self):
+        for message in ({"role": "user"}, {"role": "user", "content": None}):
+            status, answer = self.server.post("/v1/chat/completions", messages=[message])
+            self.assertEqual((status, answer["error"]["param"]), (400, "messages[0].content"))
+        answer = self.server.chat([{"role": "user", "content": "Hello"}, {"role": "assistant", "content": None},
+                                   {"role": "user", "content": "Hello?"}], max_tokens=4)
+        self.assertEqual(len(answer["choices"]), 1)
+
+    def test_fields_that_nobody_knows_are_left_alone_and_a_priority_is_refused(self):
+        self.assertEqual(self.server.post("/v1/chat/completions", messages=ASK, max_tokens=1, store=False, metadata={"a": "b"},
+                                          char_name="Pip", priority=0)[0], 200)
+        for priority in (5, "high"):
+            status, answer = self.server.post("/v1/chat/completions", messages=ASK, priority=priority)
+            self.assertEqual((status, answer["error"]["param"], "of a key" in answer["error"]["message"]), (400, "priority", True))
+
+    def test_a_reply_that_the_loop_guard_cut_has_no_broken_character_at_its_end(self):
+        status, answer = self.server.post("/tokenize", prompt="\U0001f426", add_special_tokens=False)
+        first = next(token for token in answer["tokens"] if self.server.post("/detokenize", tokens=[token])[1]["prompt"] == "\ufffd")
+        answer = self.server.chat(ASK, temperature=0, max_tokens=200, loop_guard=True, logit_bias={str(first): 100})
+        choice = answer["choices"][0]
+        self.assertLess(answer["usage"]["completion_tokens"], 200)  # else nothing was cut
+        self.assertFalse(choice["message"]["content"].endswith("\ufffd"), choice)
+
+    def test_the_least_top_p_is_the_described_one(self):
+        described = self.server.get("/openapi.json")["paths"]["/v1/completions"]["post"]["requestBody"]["content"]
+        least = described["application/json"]["schema"]["properties"]["top_p"]["minimum"]
+        self.assertEqual(self.server.post("/v1/completions", prompt="a", max_tokens=1, top_p=least)[0], 200)
+        self.assertEqual(self.server.post("/v1/completions", prompt="a", max_tokens=1, top_p=least / 2)[0], 400)
+
     def test_a_prompt_is_rendered_only_where_it_would_be_answered(self):
         for wrong, says in (({"temperature": 101}, "temperature must be"), ({"stop": [""]}, "stop has an empty text"),
                             ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "takes one of"),
@@ -279,6 +354,44 @@ class Rude(OfServer):
         self.assertEqual(self.server.chat(ASK, temperature=0)["choices"][0]["message"]["content"], "I grow blue tomatoes.")
         slow.close()
         self.wait_for(lambda: self.server.metric("kaiju_requests_unfinished") == 0)
+
+    def status(self, server, host, origin=None, path="/v1/models", **more):
+        headers = {"host": host.format(server.port), "content-type": "text/plain", **more}
+        return server.ask("GET", path, None, {**headers, "origin": origin.format(server.port)} if origin else headers)[0]
+
+    def test_pages_of_other_sites_and_other_names_are_refused(self):
+        ours = "127.0.0.1:{}"
+        for host in (ours, "localhost:{}", "LOCALHOST", "[::1]:{}", "127.0.0.1"):
+            self.assertEqual(self.status(self.server, host), 200)
+        for host in ("evil.example", "evil.example:{}", "127.0.0.1.evil.example", "192.168.0.1:{}"):
+            self.assertEqual(self.status(self.server, host), 403)
+        for origin in ("http://127.0.0.1:{}", "HTTP://127.0.0.1:{}"):
+            self.assertEqual(self.status(self.server, ours, origin), 200)
+        for origin in ("http://evil.example", "null", "http://127.0.0.1:1", "http://localhost:{}", "http://127.0.0.1:{}.evil.example"):
+            self.assertEqual(self.status(self.server, ours, origin), 403)
+        status, _, text = self.server.ask("POST", "/chats", '{"character": "wren"}', {"origin": "http://evil.example", "content-type": "text/plain"})
+        error = json.loads(text)["error"]
+        self.assertEqual((status, error["code"], "--allow-origin http://evil.example" in error["message"]), (403, "foreign_origin", True))
+        status, _, text = self.server.ask("GET", "/", None, {"host": "evil.example"})
+        error = json.loads(text)["error"]
+        self.assertEqual((status, error["code"], "--allow-host evil.example" in error["message"]), (403, "foreign_host", True))
+
+    def test_pages_and_names_that_were_allowed_may_ask(self):
+        server = Running("--allow-origin", "https://chat.example", "--allow-origin", "http://a.example:81", "--allow-host", "chat.example")
+        self.addCleanup(server.stop)
+        for host, origin, status in (("chat.example", "https://chat.example", 200), ("127.0.0.1", "https://chat.example", 200),
+                                     ("localhost", "http://a.example:81", 200), ("localhost", "http://a.example", 403),
+                                     ("chat.example:80", None, 200), ("other.example", None, 403), ("chat.example", "https://other.example", 403)):
+            self.assertEqual(self.status(server, host, origin), status, (host, origin))
+
+    def test_with_keys_every_name_is_answered_to(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump({"keys": [{"key": "key-of-ann", "name": "ann"}]}, file)
+            file.flush()
+            server = Running("--keys", file.name)
+            self.addCleanup(server.stop)
+            self.assertEqual(self.status(server, "chat.example", authorization="Bearer key-of-ann"), 200)
+            self.assertEqual(self.status(server, "chat.example", "http://evil.example", authorization="Bearer key-of-ann"), 403)
 
     def test_an_answer_carries_the_requests_id_and_trace_and_so_does_the_log(self):
         trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -327,10 +440,19 @@ class Keys(unittest.TestCase):
             done = subprocess.run([SERVER, "--model", MODEL, "--keys", file.name], capture_output=True, text=True, timeout=60)
             self.assertEqual(done.returncode, 1)
             self.assertIn("keys[0]: key must have at least 8 characters", done.stderr)
+            for text, says in (('{"keys": [{"key": "aaaaaaaaaa", "name": "a", "requests_per_minut": 1}]}', 'there is no field "requests_per_minut" here: did '
+                                'you mean requests_per_minute?'), ('{"keys":\n [,]}', "not JSON: line 2, column 3"),
+                               ('{"keys": [{"key": "aaaaaaaaaa"}]}', "keys[0]: name is missing"), ('{"keys": [], "key": 1}', "must be")):
+                file.seek(0)
+                file.truncate()
+                file.write(text)
+                file.flush()
+                done = subprocess.run([SERVER, "--model", MODEL, "--keys", file.name], capture_output=True, text=True, timeout=60)
+                self.assertEqual((done.returncode, says in done.stderr), (1, True), done.stderr)
             for weight in (0, -1, "much", 1e9):
                 file.seek(0)
                 file.truncate()
-                json.dump({"keys": [{"key": "key-of-ann", "weight": weight}]}, file)
+                json.dump({"keys": [{"key": "key-of-ann", "name": "ann", "weight": weight}]}, file)
                 file.flush()
                 done = subprocess.run([SERVER, "--model", MODEL, "--keys", file.name], capture_output=True, text=True, timeout=60)
                 self.assertEqual(done.returncode, 1)
@@ -398,12 +520,84 @@ class Ending(unittest.TestCase):
                 time.sleep(0.01)
             server.process.send_signal(signal.SIGTERM)
             time.sleep(0.2)
-            with self.assertRaises(OSError):
-                server.ask("GET", "/health")
+            for method, path, body in (("GET", "/health", None), ("POST", "/v1/chat/completions", {"messages": ASK}), ("GET", "/chats", None)):
+                status, _, text = server.ask(method, path, body)
+                self.assertEqual((status, json.loads(text)["error"]["code"]), (503, "draining"))
             self.assertEqual(reply.result()["usage"]["completion_tokens"], 600)
         self.assertEqual(server.process.wait(30), 0)
         server.process.stdout.close()
         server.process.stderr.close()
+
+    def asked(self, server, ask, how, *arguments):
+        """What `ask` answers, during which the server gets a signal."""
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            reply = pool.submit(ask, *arguments)
+            while server.metric("vllm:num_requests_running") == 0:
+                time.sleep(0.01)
+            time.sleep(0.3)
+            server.process.send_signal(how)
+            return reply.result(60)
+
+    LONG = {"ignore_eos": True, "max_tokens": 3500, "loop_guard": False, "seed": 1}
+
+    def test_a_reply_that_outlives_the_drain_time_is_cut_kept_and_answered(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for stream in (False, True):
+                server = Running("--drain-seconds", "1", store=folder + "/store")
+                answer = self.asked(server, server.ask, signal.SIGTERM, "POST", "/v1/chat/completions",
+                                    {"messages": ASK, "stream": stream, **self.LONG})[2]
+                if stream:
+                    self.assertTrue(answer.endswith("data: [DONE]\n\n"), answer[-200:])
+                    self.assertIn('"finish_reason":"abort"', answer)
+                else:
+                    choice = json.loads(answer)["choices"][0]
+                    self.assertEqual((choice["finish_reason"], len(choice["message"]["content"]) > 20), ("abort", True))
+                self.assertEqual(server.process.wait(30), 0)
+                self.assertEqual([line["finish_reason"] for line in server.log() if line["path"] == "/v1/chat/completions"], ["abort"])
+                server.stop()
+            server = Running("--drain-seconds", "0", store=folder + "/store")
+            chat = server.post("/chats", character="wren")[1]["id"]
+            answer = self.asked(server, server.ask, signal.SIGHUP, "POST", f"/chats/{chat}/say", {"text": "Go on.", **self.LONG})[2]
+            self.assertEqual(json.loads(answer)["reason"], "cancelled")
+            self.assertEqual(server.process.wait(30), 0)
+            server.stop()
+            server = Running(store=folder + "/store")
+            turn = server.get(f"/chats/{chat}")["turns"][-1]
+            self.assertEqual((turn["user"], turn["replies"], turn["reason"]), ("Go on.", [json.loads(answer)["reply"]], "cancelled"))
+            server.stop()
+
+    def test_sigusr1_opens_the_log_anew(self):
+        server = Running()
+        self.addCleanup(server.stop)
+        server.get("/version")
+        moved = server.log_file.with_suffix(".1")
+        server.log_file.rename(moved)
+        server.process.send_signal(signal.SIGUSR1)
+        while not server.log_file.exists():
+            time.sleep(0.01)
+        server.get("/health")
+        while not server.log():  # the line comes after the answer
+            time.sleep(0.01)
+        self.assertEqual([line["path"] for line in server.log()], ["/health"])
+        self.assertIn("/version", moved.read_text())
+
+    def test_the_log_tells_a_finished_reply_from_one_whose_client_left(self):
+        server = Running()
+        self.addCleanup(server.stop)
+        server.chat(ASK, temperature=0)
+        server.chat(ASK, max_tokens=1, n=2)
+        for stream in (False, True):
+            body = json.dumps({"messages": ASK, "stream": stream, **self.LONG}).encode()
+            with socket.create_connection(("127.0.0.1", server.port)) as client:
+                client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+                while server.metric("kaiju_requests_unfinished") == 0:
+                    time.sleep(0.01)
+            while server.metric("kaiju_requests_unfinished") > 0:
+                time.sleep(0.01)
+        ended = []
+        while len(ended) < 4:
+            ended = [(line["finish_reason"], line.get("client_left", False)) for line in server.log() if line["method"] == "POST"]
+        self.assertEqual(ended, [("stop", False), (["length", "length"], False), ("abort", True), ("abort", True)])
 
     def test_a_second_signal_waits_for_no_reply(self):
         server = Running()
@@ -425,7 +619,49 @@ class Ending(unittest.TestCase):
             done = subprocess.run([SERVER, "--model", MODEL, "--port", str(taken.getsockname()[1])], capture_output=True,
                                   text=True, timeout=60)
             self.assertEqual(done.returncode, 1)
-            self.assertIn("in use", done.stderr)
+            self.assertIn(f"127.0.0.1, port {taken.getsockname()[1]}: Address already in use", done.stderr)
+
+    def refused(self, *arguments, store=None):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([SERVER, "--model", MODEL, "--port", "0", "--store", store or folder + "/store", *arguments],
+                                  capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            return done.stderr
+
+    def test_what_keeps_a_server_from_starting_is_told(self):
+        self.assertIn("--address must be an IP address", self.refused("--address", "nowhere"))
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "pip.txt").write_text("Pip is a robot.")
+            self.assertIn("pip.txt: ", self.refused("--characters", folder))
+            missing = folder + "/no/store"
+            self.assertIn("no/store: the store cannot be opened", self.refused(store=missing))
+            self.assertFalse(pathlib.Path(missing).parent.exists())
+            self.assertIn("no/kv: the folder for KV cannot be made", self.refused("--kv", folder + "/no/kv"))
+
+    def test_the_script_that_starts_it_names_the_models_that_it_knows(self):
+        script = pathlib.Path(__file__).parents[2] / "examples/server/run.sh"
+        for arguments in (["--model", "nosuch"], ["--port", "1", "--model=nosuch"]):
+            done = subprocess.run(["sh", script, *arguments], capture_output=True, text=True, timeout=60)
+            self.assertEqual((done.returncode, "there is no model nosuch" in done.stderr, "smollm2" in done.stderr), (1, True, True), done.stderr)
+
+    def test_servers_may_share_a_store_and_not_a_folder_of_kv(self):
+        with tempfile.TemporaryDirectory() as folder:
+            store = folder + "/store"
+            first = Running(store=store)
+            self.addCleanup(first.stop)
+            self.assertIn("another server keeps its KV there", self.refused(store=store))
+            second = Running("--kv", "none", store=store)
+            self.addCleanup(second.stop)
+            chat = first.post("/chats", character="wren")[1]["id"]
+            self.assertEqual(second.post(f"/chats/{chat}/say", text="Hello!", max_tokens=4)[0], 200)
+            self.assertEqual(first.post(f"/chats/{chat}/say", text="Hello!", max_tokens=4)[1]["turn"], 2)
+
+    def test_without_a_store_the_page_says_so(self):
+        server = Running(store="none")
+        self.addCleanup(server.stop)
+        for path in ("/", "/chats", "/characters"):
+            status, _, text = server.ask("GET", path)
+            self.assertEqual((status, "--store none" in text), (404, True))
 
 
 if __name__ == "__main__":

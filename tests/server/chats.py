@@ -8,6 +8,7 @@ import os
 import pathlib
 import random
 import signal
+import sqlite3
 import sys
 import tempfile
 import time
@@ -128,12 +129,83 @@ class Chats(OfServer):
         chat = self.chat_with(self.pip())
         for method, path, body, status, says in (
                 ("POST", "/chats", {}, 400, "character is missing"), ("POST", "/chats", {"character": "nobody"}, 404, "nobody"),
-                ("GET", "/chats/c_0000000000000000", None, 404, "no chat"), ("POST", f"/chats/{chat}/say", {}, 400, "text is missing"),
+                ("GET", "/chats/c_0000000000000000", None, 404, "no chat"), ("POST", f"/chats/{chat}/say", None, 400, "text is missing"),
                 ("POST", f"/chats/{chat}/swipe", {}, 400, "no turn to answer"), ("POST", f"/chats/{chat}/undo", {}, 400, "no turn to undo"),
                 ("POST", f"/chats/{chat}/edit", {"turn": 9, "part": "user", "text": "x"}, 400, "no turn 9"),
                 ("POST", f"/chats/{chat}/report", {"kind": "boring"}, 400, "wrong refusal"), ("POST", "/characters", {"name": "X"}, 400, "description")):
             got, _, text = self.server.ask(method, path, body)
             self.assertEqual((got, says in json.loads(text)["error"]["message"]), (status, True), text)
+
+    def refused(self, path, body, says, param=None, method="POST"):
+        status, _, text = self.server.ask(method, path, body)
+        error = json.loads(text)["error"]
+        self.assertEqual((status, says in error["message"]), (400, True), text)
+        if param:
+            self.assertEqual(error["param"], param)
+
+    def test_a_field_or_parameter_that_nobody_knows_is_refused_by_name(self):
+        group = self.ok("POST", "/chats", {"characters": ["wren", "silas"]}, 201)["id"]
+        chat = self.chat_with(self.pip())
+        self.say(chat, "What do you grow?")
+        for path, body, field in (
+                ("/chats", {"character": "wren", "usr": "Ann"}, "usr"), (f"/chats/{group}/say", {"txt": "hello"}, "txt"),
+                (f"/chats/{chat}/swipe", {"temprature": 1}, "temprature"), (f"/chats/{chat}/choose", {"reply": 0, "turn": 0}, "turn"),
+                (f"/chats/{chat}/edit", {"turn": 0, "part": "user", "text": "x", "user": "y"}, "user"),
+                (f"/chats/{chat}/undo", {"turns": 1}, "turns"), (f"/chats/{chat}/fork", {"turn": 1}, "turn"),
+                (f"/chats/{chat}/stop", {"now": True}, "now"), (f"/chats/{chat}/rename", {"title": "x", "name": "y"}, "name"),
+                (f"/chats/{chat}/report", {"kind": "bad reply", "coment": "no"}, "coment"),
+                ("/characters", {**PIP, "greting": "Beep!"}, None)):
+            self.refused(path, body, field or "greting", field)
+        self.refused(f"/chats/{group}/say", {"txt": "hello"}, "did you mean text?")
+        for path in ("/chats?limt=1", "/reports?from=1", "/characters/wren?v=1"):
+            self.refused(path, None, "there is no parameter", method="GET")
+        self.assertEqual(len(self.ok("GET", f"/chats/{chat}")["turns"]), 1)
+
+    def test_a_field_is_asked_for_and_not_guessed(self):
+        chat = self.chat_with(self.pip())
+        self.say(chat, "What do you grow?")
+        self.refused(f"/chats/{chat}/choose", {}, "reply is missing", "reply")
+        self.refused(f"/chats/{chat}/edit", {}, "turn is missing", "turn")
+        self.refused(f"/chats/{chat}/rename", {}, "title is missing", "title")
+        self.refused("/chats", "", "the body is empty")
+        self.refused("/chats", '{\n "character":: 1}', "line 2, column 14")
+
+    def test_a_report_is_of_the_newest_turn_and_its_chosen_reply(self):
+        chat = self.ok("POST", "/chats", {"character": "wren"}, 201)["id"]  # begins with a greeting
+        self.say(chat, "Who are you?")
+        swiped = self.ok("POST", f"/chats/{chat}/swipe", {"temperature": 1.5, "seed": 3})
+        self.ok("POST", f"/chats/{chat}/report", {"kind": "bad reply"}, 201)
+        reported = self.ok("GET", "/reports")["reports"][-1]
+        self.assertEqual((reported["turn"], reported["reply"], reported["text"]), (1, 1, swiped["reply"]))
+
+    def test_an_edit_of_what_the_user_said_takes_the_replies_and_all_later_turns(self):
+        chat = self.chat_with(self.pip())
+        for text in ("What do you grow?", "Do you like rain?", "Good night."):
+            self.say(chat, text)
+        edited = self.ok("POST", f"/chats/{chat}/edit", {"turn": 1, "part": "user", "text": "What are you afraid of?"})
+        self.assertEqual([(turn["user"], len(turn["replies"])) for turn in edited["turns"]],
+                         [("What do you grow?", 1), ("What are you afraid of?", 0)])
+        self.assertEqual(self.ok("POST", f"/chats/{chat}/swipe", None)["turn"], 1)  # the next step, without a body
+        self.say(chat, "Good night.")
+        edited = self.ok("POST", f"/chats/{chat}/edit", {"turn": 1, "part": "reply", "text": "Of you."})
+        self.assertEqual([turn["replies"][-1] for turn in edited["turns"]][1], "Of you.")
+        self.assertEqual(len(edited["turns"]), 3)
+
+    def test_a_chat_is_renamed_and_a_list_has_a_limit(self):
+        for _ in range(2):
+            chat = self.chat_with(self.pip())
+        self.assertEqual(self.ok("POST", f"/chats/{chat}/rename", {"title": "The garden"})["title"], "The garden")
+        self.assertEqual([one["title"] for one in self.ok("GET", "/chats?limit=1")["chats"]], ["The garden"])
+
+    def test_a_speaker_is_an_id_or_a_name_that_one_character_has(self):
+        chat = self.ok("POST", "/chats", {"characters": ["wren", "silas"]}, 201)["id"]
+        self.say(chat, "Who are you?", speaker="Silas")
+        self.assertEqual(self.ok("GET", f"/chats/{chat}")["turns"][-1]["speaker"], "silas")
+        self.refused(f"/chats/{chat}/say", {"text": "x", "speaker": "Tess"}, "are wren (Wren), silas (Silas)", "speaker")
+
+    def test_a_card_that_is_sent_as_a_form_is_told(self):
+        status, _, text = self.server.ask("POST", "/characters", "--x\r\n", {"content-type": "multipart/form-data; boundary=x"})
+        self.assertEqual((status, "--data-binary @card.png" in text), (400, True), text)
 
     def test_metrics_count_by_route_and_not_by_chat(self):
         chat = self.chat_with(self.pip())
@@ -195,6 +267,32 @@ class Kept(unittest.TestCase):
                 replies.append(answer["reply"])
                 self.assertEqual(server.stop(), 0)
         self.assertEqual(len(set(replies)), 1, replies)
+
+    def test_a_chat_of_another_tokenizer_is_encoded_again_from_its_texts(self):
+        with tempfile.TemporaryDirectory() as folder:
+            server, chat, _ = self.two_turns(folder + "/store", "--kv", "none")
+            group = server.post("/chats", characters=["wren", "silas"], user="Ann")[1]["id"]  # begins with a greeting
+            self.say(server, group, "Who are you?", speaker="silas")
+            tokens = [server.get(f"/chats/{one}")["tokens"] for one in (chat, group)]
+            described = server.get("/characters/pip")["tokens"]
+            said = self.say(server, chat, "What are you afraid of?")["reply"]
+            server.post(f"/chats/{chat}/undo")
+            server.stop()
+            with sqlite3.connect(folder + "/store") as store:  # ids that this model does not have
+                for table, column in (("turns", "input_tokens"), ("replies", "tokens"), ("character_versions", "tokens")):
+                    store.execute(f"UPDATE {table} SET tokenizer = 'another', {column} = X'FFFFFF7F' WHERE length({column}) > 0")
+            store.close()
+            server = self.begin(folder + "/store", "--kv", "none")
+            for one, count in zip((chat, group), tokens):  # nearly: what was generated may be spelled otherwise
+                self.assertLess(abs(server.get(f"/chats/{one}")["tokens"] - count), 6)
+            self.assertEqual(server.get("/characters/pip")["tokens"], described)
+            self.assertEqual(self.say(server, chat, "What are you afraid of?")["reply"], said)
+            self.say(server, group, "And you?", speaker="wren")
+            self.assertEqual(server.post(f"/chats/{chat}/swipe", temperature=0)[0], 200)
+            self.assertEqual(server.post(f"/chats/{chat}/fork")[0], 201)
+            server.process.terminate()
+            self.assertEqual(server.process.stderr.read().count("another model's tokenizer"), 1)
+            self.assertEqual(server.stop(), 0)
 
     def test_kv_that_is_damaged_older_or_of_nobody_changes_no_reply(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -291,6 +389,34 @@ class Kept(unittest.TestCase):
             self.assertEqual(json.loads(server.ask("GET", "/chats", None, bob)[2])["chats"], [])
             self.assertEqual(server.ask("GET", "/chats")[0], 401)
             self.assertEqual(server.ask("GET", "/reports", None, bob)[0], 403)
+
+
+    def test_a_character_is_changed_by_the_key_that_made_it_and_by_trusted_keys_alone(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump({"keys": [{"key": "key-of-ann", "name": "ann"}, {"key": "key-of-bob", "name": "bob"},
+                                {"key": "key-of-site", "name": "site", "trusted": True}]}, file)
+            file.flush()
+            server = Running("--keys", file.name)
+            self.addCleanup(server.stop)
+            ann, bob, site = ({"authorization": f"Bearer key-of-{name}"} for name in ("ann", "bob", "site"))
+            self.assertEqual(server.ask("POST", "/characters", PIP, ann)[0], 201)
+            for key, may in (ann, [True, False]), (bob, [False, False]), (site, [True, True]):
+                listed = json.loads(server.ask("GET", "/characters", None, key)[2])["characters"]
+                shown = {one["id"]: one["changeable"] for one in listed}
+                self.assertEqual([shown["pip"], shown["wren"]], may)
+                self.assertEqual(json.loads(server.ask("GET", "/characters/pip", None, key)[2])["changeable"], may[0])
+            for method, path, body in (("PUT", "", PIP), ("DELETE", "", None), ("POST", "/restore", None)):
+                for who, key in (("pip", bob), ("wren", bob), ("wren", ann)):
+                    status, _, text = server.ask(method, f"/characters/{who}{path}", body, key)
+                    self.assertEqual((status, json.loads(text)["error"]["code"]), (403, "not_yours"))
+            self.assertEqual(server.ask("DELETE", "/characters/pip", None, ann)[0], 200)
+            self.assertEqual(server.ask("POST", "/chats", {"character": "pip"}, ann)[0], 400)
+            status, _, text = server.ask("PUT", "/characters/pip", PIP, ann)
+            self.assertEqual((status, "restore it first" in text), (400, True))
+            status, _, text = server.ask("POST", "/characters/pip/restore", None, site)
+            self.assertEqual((status, json.loads(text)["retired"]), (200, False))
+            self.assertEqual(server.ask("PUT", "/characters/pip", PIP, ann)[0], 201)
+            self.assertEqual(server.ask("POST", "/chats", {"character": "pip"}, bob)[0], 201)
 
 
 if __name__ == "__main__":

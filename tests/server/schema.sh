@@ -10,7 +10,7 @@ if ! command -v "$schemathesis" >/dev/null; then
   exit 77
 fi
 folder=$(mktemp -d)
-printf '{"keys": [{"key": "key-of-schemathesis", "trusted": true}]}' >"$folder/keys.json"
+printf '{"keys": [{"key": "key-of-schemathesis", "name": "schemathesis", "trusted": true}]}' >"$folder/keys.json"
 "$server" --model "$model" --port 0 --max-tokens 8 --store "$folder/store" --log "$folder/log" --keys "$folder/keys.json" \
   >"$folder/out" 2>"$folder/err" &
 process=$!

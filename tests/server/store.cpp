@@ -11,6 +11,39 @@ using namespace kaiju;
 using namespace kaiju::server;
 using namespace kaiju::server::test;
 
+TEST_CASE("token ids of another tokenizer are marked, and what is written anew is not") {
+  const Place place;
+  std::string id, fork;
+  {
+    auto store = place.open({.tokenizer = "a"});
+    id = new_chat(*store);
+    must(store->append_turn("ann", id, 0, turn_of("Hello", "Hi")));
+    must(store->append_turn("ann", id, 1, turn_of("How are you?", "Well")));
+    CHECK_FALSE(must(store->character("wren")).foreign);
+    CHECK_FALSE(must(store->chat("ann", id)).turns[0].foreign);
+  }
+  {
+    auto store = place.open({.tokenizer = "b"});
+    fork = must(store->fork_chat("ann", id, 1)).id;
+    must(store->edit_user("ann", id, 1, "Who are you?", {1}));
+    must(store->add_reply("ann", id, 1, reply_of("Wren")));
+    must(store->edit_reply("ann", id, 0, "Good day", {2}));
+    CHECK(must(store->character("wren")).foreign);
+    CHECK(must(store->chat("ann", fork)).turns[0].foreign);
+    CHECK(must(store->chat("ann", fork)).turns[0].replies[0].foreign);
+    const Chat chat = must(store->chat("ann", id));
+    CHECK(chat.turns[0].foreign);
+    CHECK_FALSE(chat.turns[0].replies[0].foreign);
+    CHECK_FALSE(chat.turns[1].foreign);
+    CHECK_FALSE(chat.turns[1].replies[0].foreign);
+    must(store->add_version("wren", wren()));
+    CHECK_FALSE(must(store->character("wren")).foreign);
+  }
+  auto store = place.open({.tokenizer = "a"});
+  CHECK_FALSE(must(store->chat("ann", fork)).turns[0].foreign);  // the first one's again
+  CHECK(must(store->chat("ann", id)).turns[1].foreign);
+}
+
 TEST_CASE("a version of a character comes back as it was given, and never changes") {
   const Place place;
   auto store = place.open({[] { return int64_t{1'764'360'900'123}; }});
@@ -55,7 +88,7 @@ TEST_CASE("an id that is taken gets a number") {
     CHECK(said(store->create_character(bad, wren())).find("letters a-z") != std::string::npos);
 }
 
-TEST_CASE("a retired character takes no new chats and versions, and its chats go on") {
+TEST_CASE("a retired character takes no new chats and versions until it is restored, and its chats go on") {
   const Place place;
   auto store = place.open();
   const std::string chat = new_chat(*store);
@@ -66,6 +99,22 @@ TEST_CASE("a retired character takes no new chats and versions, and its chats go
   CHECK(said(store->add_version("wren", wren())).find("retired") != std::string::npos);
   CHECK(must(store->versions("wren")).size() == 1);  // the refused version left nothing
   must(store->append_turn("ann", chat, 0, turn_of("Hello", "Hi")));
+  must(store->restore_character("wren"));
+  CHECK_FALSE(must(store->character("wren")).retired);
+  CHECK(must(store->add_version("wren", wren())).version == 2);
+  CHECK(said(store->restore_character("nobody")).find("no character") != std::string::npos);
+}
+
+TEST_CASE("a character keeps the owner that made it") {
+  const Place place;
+  auto store = place.open();
+  NewCharacter hers = wren();
+  hers.owner = "ann";
+  CHECK(must(store->create_character("wren", hers)).owner == "ann");
+  hers.owner = "bob";
+  CHECK(must(store->add_version("wren", hers)).owner == "ann");
+  CHECK(must(store->create_character("rook", wren())).owner.empty());
+  CHECK(must(store->characters())[1].owner == "ann");
 }
 
 TEST_CASE("a chat keeps the versions of its characters when they get new ones") {

@@ -77,7 +77,7 @@ TEST_CASE("the file is in WAL mode, its tables take only their types, and foreig
     REQUIRE(open_sqlite_store(place.file()).ok());
   }
   CHECK(value_on(place.file(), "PRAGMA journal_mode") == "wal");
-  CHECK(value_on(place.file(), "PRAGMA user_version") == "1");
+  CHECK(value_on(place.file(), "PRAGMA user_version") == "2");
   CHECK(value_on(place.file(), "SELECT count(*) FROM pragma_table_list WHERE schema = 'main' AND strict = 1") == "7");
 }
 

@@ -76,11 +76,19 @@ constexpr const char* kVersion1[] = {
       created_ms {int} NOT NULL{end})",
 };
 
+// Whose a character is ("": nobody's), and whose tokenizer made token ids ("": one that was not written down).
+constexpr const char* kVersion2[] = {
+    "ALTER TABLE characters ADD COLUMN owner {text} NOT NULL DEFAULT ''",
+    "ALTER TABLE character_versions ADD COLUMN tokenizer {text} NOT NULL DEFAULT ''",
+    "ALTER TABLE turns ADD COLUMN tokenizer {text} NOT NULL DEFAULT ''",
+    "ALTER TABLE replies ADD COLUMN tokenizer {text} NOT NULL DEFAULT ''",
+};
+
 struct Migration {
   const char* const* statements;
   size_t count;
 };
-constexpr Migration kMigrations[] = {{kVersion1, std::size(kVersion1)}};
+constexpr Migration kMigrations[] = {{kVersion1, std::size(kVersion1)}, {kVersion2, std::size(kVersion2)}};
 
 }  // namespace
 

@@ -76,6 +76,7 @@ std::string printable(std::string_view id) { return could_be_id(id) ? std::strin
 
 void check_character(const NewCharacter& character) {
   check_name(character.name, "the character's name", 1);
+  check_name(character.owner, "the character's owner");
   check_name(character.digest, "the character's digest", 1);
   check_text(character.canonical, "the character's card");
   if (character.canonical.empty()) throw invalid("the character's card is empty");
@@ -118,13 +119,15 @@ Parameter maybe_text(const std::optional<std::string>& text) {
 class SqlStore : public Store {
  public:
   SqlStore(std::unique_ptr<Database> database, const StoreOptions& options)
-      : database_(std::move(database)), now_ms_(options.now_ms ? options.now_ms : system_now_ms) {}
+      : database_(std::move(database)),
+        tokenizer_(options.tokenizer),
+        now_ms_(options.now_ms ? options.now_ms : system_now_ms) {}
 
   Result<Character> create_character(std::string_view wanted_id, const NewCharacter& character) override {
     return transact<Result<Character>>(true, [&] {
       check_character(character);
       check_slug(wanted_id);
-      const std::string id = free_id(wanted_id);
+      const std::string id = free_id(wanted_id, character.owner);
       insert_version(id, 1, character);
       return read_character(id, 1, false);
     });
@@ -139,7 +142,7 @@ class SqlStore : public Store {
                                         : Rows();
       if (rows.empty()) throw no_character(id);
       if (integer(rows[0][1]) != 0)
-        throw invalid(fmt::format("the character '{}' is retired: make a new one", printable(id)));
+        throw invalid(fmt::format("the character '{}' is retired: restore it first, or make a new one", printable(id)));
       const int64_t version = integer(rows[0][0]);
       insert_version(id, version, character);
       return read_character(id, version, false);
@@ -178,7 +181,7 @@ class SqlStore : public Store {
     return transact<Result<std::vector<Character>>>(false, [&] {
       std::vector<Character> found;
       for (const Row& row : run("SELECT v.id, v.version, v.name, v.canonical, v.digest, v.created_ms, c.retired, "
-                                "CASE WHEN length(v.picture) > 0 THEN 1 ELSE 0 END "
+                                "CASE WHEN length(v.picture) > 0 THEN 1 ELSE 0 END, c.owner "
                                 "FROM character_versions v JOIN characters c ON c.id = v.id AND c.versions = v.version "
                                 "ORDER BY v.id",
                                 {}))
@@ -187,13 +190,8 @@ class SqlStore : public Store {
     });
   }
 
-  Status retire_character(std::string_view id) override {
-    return transact<Status>(true, [&] {
-      if (could_be_id(id)) run("UPDATE characters SET retired = 1 WHERE id = $1", {Text{id}});
-      if (!could_be_id(id) || database_->changed() == 0) throw no_character(id);
-      return Status();
-    });
-  }
+  Status retire_character(std::string_view id) override { return set_retired(id, 1); }
+  Status restore_character(std::string_view id) override { return set_retired(id, 0); }
 
   Result<ChatSummary> create_chat(const NewChat& chat) override {
     return transact<Result<ChatSummary>>(true, [&] {
@@ -238,22 +236,24 @@ class SqlStore : public Store {
     return transact<Result<Chat>>(false, [&] {
       Chat chat;
       static_cast<ChatSummary&>(chat) = read_summary(owner, id);
-      for (const Row& row : run("SELECT user_text, speaker, input_tokens, chosen, created_ms, turn FROM turns "
-                                "WHERE chat = $1 ORDER BY turn",
-                                {Text{id}})) {
+      for (const Row& row :
+           run("SELECT user_text, speaker, input_tokens, chosen, created_ms, turn, tokenizer FROM turns "
+               "WHERE chat = $1 ORDER BY turn",
+               {Text{id}})) {
         Turn turn;
         turn.user = maybe_words(row[0]);
         turn.speaker = words(row[1]);
         turn.input_tokens = tokens_of(row[2]);
         turn.chosen = integer(row[3]);
         turn.created_ms = integer(row[4]);
+        turn.foreign = is_foreign(row[6]);
         if (integer(row[5]) != static_cast<int64_t>(chat.turns.size())) throw damaged("a turn is missing");
         chat.turns.push_back(std::move(turn));
       }
       if (static_cast<int64_t>(chat.turns.size()) != chat.turn_count) throw damaged("a turn is missing");
       for (const Row& row :
-           run("SELECT turn, reply_text, tokens, reason, prompt_tokens, cached_tokens, generated_tokens FROM replies "
-               "WHERE chat = $1 ORDER BY turn, reply",
+           run("SELECT turn, reply_text, tokens, reason, prompt_tokens, cached_tokens, generated_tokens, tokenizer "
+               "FROM replies WHERE chat = $1 ORDER BY turn, reply",
                {Text{id}})) {
         Reply reply;
         reply.text = words(row[1]);
@@ -262,6 +262,7 @@ class SqlStore : public Store {
         reply.prompt_tokens = integer(row[4]);
         reply.cached_tokens = integer(row[5]);
         reply.generated_tokens = integer(row[6]);
+        reply.foreign = is_foreign(row[7]);
         const auto turn = static_cast<size_t>(integer(row[0]));
         if (turn >= chat.turns.size()) throw damaged("a reply belongs to no turn");
         chat.turns[turn].replies.push_back(std::move(reply));
@@ -293,13 +294,13 @@ class SqlStore : public Store {
       check_count(turn_count, count);
       const ChatSummary from = read_summary(owner, id);
       ChatSummary made = insert_chat(owner, from.title, from.user, from.characters);
-      run("INSERT INTO turns (chat, turn, user_text, speaker, input_tokens, chosen, created_ms) "
-          "SELECT $1, turn, user_text, speaker, input_tokens, chosen, created_ms FROM turns WHERE chat = $2 AND turn < "
-          "$3",
+      run("INSERT INTO turns (chat, turn, user_text, speaker, input_tokens, chosen, created_ms, tokenizer) "
+          "SELECT $1, turn, user_text, speaker, input_tokens, chosen, created_ms, tokenizer FROM turns "
+          "WHERE chat = $2 AND turn < $3",
           {Text{made.id}, Text{id}, turn_count});
       run("INSERT INTO replies (chat, turn, reply, reply_text, tokens, reason, prompt_tokens, cached_tokens, "
-          "generated_tokens) SELECT $1, turn, reply, reply_text, tokens, reason, prompt_tokens, cached_tokens, "
-          "generated_tokens FROM replies WHERE chat = $2 AND turn < $3",
+          "generated_tokens, tokenizer) SELECT $1, turn, reply, reply_text, tokens, reason, prompt_tokens, "
+          "cached_tokens, generated_tokens, tokenizer FROM replies WHERE chat = $2 AND turn < $3",
           {Text{made.id}, Text{id}, turn_count});
       set_turn_count(made.id, turn_count);
       made.turn_count = turn_count;
@@ -318,10 +319,10 @@ class SqlStore : public Store {
       if (static_cast<size_t>(count) >= kMaxTurns)
         throw invalid(fmt::format("the chat has {} turns, the most there can be: fork it or begin another", count));
       check_speaker(id, turn.speaker);
-      run("INSERT INTO turns (chat, turn, user_text, speaker, input_tokens, chosen, created_ms) "
-          "VALUES ($1, $2, $3, $4, $5, $6, $7)",
-          {Text{id}, count, maybe_text(turn.user), Text{turn.speaker}, blob(turn.input_tokens), turn.chosen,
-           now_ms_()});
+      run("INSERT INTO turns (chat, turn, user_text, speaker, input_tokens, chosen, created_ms, tokenizer) "
+          "VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+          {Text{id}, count, maybe_text(turn.user), Text{turn.speaker}, blob(turn.input_tokens), turn.chosen, now_ms_(),
+           Text{tokenizer_}});
       for (size_t i = 0; i < turn.replies.size(); ++i)
         insert_reply(id, count, static_cast<int64_t>(i), turn.replies[i]);
       set_turn_count(id, count + 1);
@@ -369,8 +370,9 @@ class SqlStore : public Store {
       check_turn_index(turn, lock_chat(owner, id));
       drop_turns_from(id, turn + 1);
       run("DELETE FROM replies WHERE chat = $1 AND turn = $2", {Text{id}, turn});
-      run("UPDATE turns SET user_text = $3, input_tokens = $4, chosen = -1 WHERE chat = $1 AND turn = $2",
-          {Text{id}, turn, Text{text}, blob(input_tokens)});
+      run("UPDATE turns SET user_text = $3, input_tokens = $4, tokenizer = $5, chosen = -1 "
+          "WHERE chat = $1 AND turn = $2",
+          {Text{id}, turn, Text{text}, blob(input_tokens), Text{tokenizer_}});
       return Status();
     });
   }
@@ -381,9 +383,9 @@ class SqlStore : public Store {
       check_text(text, "the reply");
       check_tokens(tokens, "the reply");
       check_turn_index(turn, lock_chat(owner, id));
-      run("UPDATE replies SET reply_text = $3, tokens = $4 WHERE chat = $1 AND turn = $2 AND reply = "
+      run("UPDATE replies SET reply_text = $3, tokens = $4, tokenizer = $5 WHERE chat = $1 AND turn = $2 AND reply = "
           "(SELECT chosen FROM turns WHERE chat = $1 AND turn = $2)",
-          {Text{id}, turn, Text{text}, blob(tokens)});
+          {Text{id}, turn, Text{text}, blob(tokens), Text{tokenizer_}});
       if (database_->changed() == 0) throw invalid(fmt::format("turn {} has no reply yet", turn));
       return Status();
     });
@@ -472,23 +474,32 @@ class SqlStore : public Store {
   }
 
   // Takes the id, or it with the first number that is free.
-  std::string free_id(std::string_view wanted) {
+  std::string free_id(std::string_view wanted, std::string_view owner) {
     constexpr int kNumbers = 100;
     for (int i = 1; i <= 2 * kNumbers; ++i) {
       const std::string id = i == 1          ? std::string(wanted)
                              : i <= kNumbers ? fmt::format("{}-{}", wanted, i)
                                              : fmt::format("{}-{}", wanted, random_id().substr(2));
-      run("INSERT INTO characters (id, versions, retired) VALUES ($1, 1, 0) ON CONFLICT (id) DO NOTHING", {Text{id}});
+      run("INSERT INTO characters (id, versions, retired, owner) VALUES ($1, 1, 0, $2) ON CONFLICT (id) DO NOTHING",
+          {Text{id}, Text{owner}});
       if (database_->changed() == 1) return id;
     }
     throw failure(StatusCode::kBusy, "no id is free for the character; give it another name");
   }
 
+  Status set_retired(std::string_view id, int64_t retired) {
+    return transact<Status>(true, [&] {
+      if (could_be_id(id)) run("UPDATE characters SET retired = $2 WHERE id = $1", {Text{id}, retired});
+      if (!could_be_id(id) || database_->changed() == 0) throw no_character(id);
+      return Status();
+    });
+  }
+
   void insert_version(std::string_view id, int64_t version, const NewCharacter& character) {
-    run("INSERT INTO character_versions (id, version, name, canonical, digest, tokens, picture, created_ms) "
-        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+    run("INSERT INTO character_versions (id, version, name, canonical, digest, tokens, picture, created_ms, tokenizer) "
+        "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
         {Text{id}, version, Text{character.name}, Text{character.canonical}, Text{character.digest},
-         blob(character.tokens), Blob{character.picture}, now_ms_()});
+         blob(character.tokens), Blob{character.picture}, now_ms_(), Text{tokenizer_}});
   }
 
   static Character character_of(const Row& row) {
@@ -501,13 +512,14 @@ class SqlStore : public Store {
     character.created_ms = integer(row[5]);
     character.retired = integer(row[6]) != 0;
     character.has_picture = integer(row[7]) != 0;
+    character.owner = words(row[8]);
     return character;
   }
 
   Character read_character(std::string_view id, int64_t version, bool with_tokens) {
     const Rows rows = could_be_id(id)
                           ? run("SELECT v.id, v.version, v.name, v.canonical, v.digest, v.created_ms, c.retired, "
-                                "CASE WHEN length(v.picture) > 0 THEN 1 ELSE 0 END, v.tokens "
+                                "CASE WHEN length(v.picture) > 0 THEN 1 ELSE 0 END, c.owner, v.tokens, v.tokenizer "
                                 "FROM character_versions v JOIN characters c ON c.id = v.id "
                                 "WHERE v.id = $1 AND v.version = CASE WHEN CAST($2 AS BIGINT) = 0 THEN c.versions ELSE "
                                 "CAST($2 AS BIGINT) END",
@@ -515,7 +527,10 @@ class SqlStore : public Store {
                           : Rows();
     if (rows.empty()) throw no_character(id, version);
     Character character = character_of(rows[0]);
-    if (with_tokens) character.tokens = tokens_of(rows[0][8]);
+    if (with_tokens) {
+      character.tokens = tokens_of(rows[0][9]);
+      character.foreign = is_foreign(rows[0][10]);
+    }
     return character;
   }
 
@@ -574,6 +589,8 @@ class SqlStore : public Store {
     return integer(rows[0][0]);
   }
 
+  bool is_foreign(const Value& tokenizer) const { return words(tokenizer) != tokenizer_; }
+
   void set_turn_count(std::string_view id, int64_t count) {
     run("UPDATE chats SET turn_count = $2 WHERE id = $1", {Text{id}, count});
   }
@@ -589,9 +606,9 @@ class SqlStore : public Store {
 
   void insert_reply(std::string_view id, int64_t turn, int64_t index, const Reply& reply) {
     run("INSERT INTO replies (chat, turn, reply, reply_text, tokens, reason, prompt_tokens, cached_tokens, "
-        "generated_tokens) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        "generated_tokens, tokenizer) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
         {Text{id}, turn, index, Text{reply.text}, blob(reply.tokens), Text{reply.reason}, reply.prompt_tokens,
-         reply.cached_tokens, reply.generated_tokens});
+         reply.cached_tokens, reply.generated_tokens, Text{tokenizer_}});
   }
 
   void check_speaker(std::string_view chat, std::string_view speaker) {
@@ -616,12 +633,14 @@ class SqlStore : public Store {
 
   std::mutex mutex_;
   std::unique_ptr<Database> database_;
+  const std::string tokenizer_;
   std::function<int64_t()> now_ms_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<Store>> make_sql_store(std::unique_ptr<Database> database, const StoreOptions& options) {
+  check_name(options.tokenizer, "the tokenizer's name");
   migrate(*database);
   return std::unique_ptr<Store>(std::make_unique<SqlStore>(std::move(database), options));
 }

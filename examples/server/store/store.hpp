@@ -9,7 +9,11 @@
 // waits for the disk: call from a thread that may wait, never from the one that steps the engine. Several Stores, in
 // several processes too, may use the same database; a call that finds it locked waits up to 10 seconds (kBusy).
 //
-// Owners: a chat belongs to an owner, the name of an API key ("" without keys). With another owner it is not found.
+// Owners: a chat belongs to an owner, the name of an API key ("" without keys). With another owner it is not found. A
+// character has an owner too ("": nobody's); who may change it is the caller's to decide.
+//
+// Token ids: a store is opened for one tokenizer (StoreOptions::tokenizer), and writes its name with the ids. Ids that
+// another tokenizer made are read with `foreign`: they mean nothing here, and the texts beside them count.
 //
 // Errors: kInvalidArgument, kNotFound; kBusy (somebody else changed the chat or holds the lock: read again, try again);
 // kIo (disk, connection, damaged file); kUnsupported (a database that this version does not know). Messages say what to
@@ -41,10 +45,12 @@ inline constexpr size_t kMaxTurns = 100'000;
 struct Character {
   std::string id;       // of addresses: "wren", "wren-2"
   int64_t version = 0;  // from 1
+  std::string owner;    // the character's
   std::string name;
   std::string canonical;        // bytes that say what the character is (cards/card.hpp)
   std::string digest;           // of `canonical`
   std::vector<int32_t> tokens;  // of the description, as the model was given it
+  bool foreign = false;         // `tokens` are another tokenizer's
   std::string picture;          // PNG; empty: none
   bool has_picture = false;     // also said where the picture was not read
   bool retired = false;
@@ -55,6 +61,7 @@ struct NewCharacter {
   std::string name, canonical, digest;
   std::vector<int32_t> tokens;
   std::string picture;
+  std::string owner = {};  // of a character that is made; its later versions change nothing
 };
 
 struct ChatCharacter {
@@ -74,6 +81,7 @@ struct Reply {
   std::vector<int32_t> tokens;
   std::string reason;  // why it ended: "stop", "length", "cancelled", ...
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
+  bool foreign = false;  // `tokens` are another tokenizer's
   bool operator==(const Reply&) const = default;
 };
 
@@ -81,6 +89,7 @@ struct Turn {
   std::optional<std::string> user;    // nothing: the characters speak without being asked, as in a greeting
   std::string speaker;                // id of the character that replies
   std::vector<int32_t> input_tokens;  // of this turn alone, as the engine was given them
+  bool foreign = false;               // `input_tokens` are another tokenizer's
   std::vector<Reply> replies;         // may be empty: asked and not answered yet
   int64_t chosen = -1;                // index in `replies`; -1 while there are none
   int64_t created_ms = 0;
@@ -134,6 +143,8 @@ class Store {
   virtual Result<std::vector<Character>> characters() = 0;
   // No new chats with it; those that there are go on. Retiring twice is ok.
   virtual Status retire_character(std::string_view id) = 0;
+  // Takes new chats and versions again.
+  virtual Status restore_character(std::string_view id) = 0;
 
   // --- Chats
   virtual Result<ChatSummary> create_chat(const NewChat& chat) = 0;
@@ -171,7 +182,9 @@ class Store {
 
 struct StoreOptions {
   // Milliseconds since 1970. Empty: the system's clock.
-  std::function<int64_t()> now_ms;
+  std::function<int64_t()> now_ms = {};
+  // Names the tokenizer that makes all token ids that are written; at most kMaxStoredNameBytes.
+  std::string tokenizer = {};
 };
 
 // A file, made where there is none (its folder must exist), brought to this version's tables where it is older. A file

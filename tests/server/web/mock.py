@@ -216,6 +216,7 @@ class Mock:
             ("GET", r"/characters/([\w-]+)", lambda one: (200, self.full(one, urllib.parse.parse_qs(path.query)))),
             ("PUT", r"/characters/([\w-]+)", lambda one: self.create(body, kind, one)),
             ("DELETE", r"/characters/([\w-]+)", self.retire),
+            ("POST", r"/characters/([\w-]+)/restore", self.restore),
             ("GET", r"/characters/([\w-]+)/picture", self.picture),
             ("POST", r"/chats", lambda: self.begin(body)),
             ("GET", r"/chats", lambda: (200, {"chats": [self.listed(one) for one in self.chats.values()]})),
@@ -315,6 +316,7 @@ class Mock:
             "greeting": one["greeting"],
             "tokens": len(one["description"]) // 4 + 1,
             "digest": f"{zlib.crc32(one['description'].encode()):08x}",
+            "changeable": self.characters[identifier].get("changeable", True),
             "notes": one["notes"],
             "picture": one["picture"] is not None,
             "versions": list(range(1, len(versions) + 1)),
@@ -324,6 +326,11 @@ class Mock:
         self.full(identifier)
         self.characters[identifier]["retired"] = True
         return 200, {}
+
+    def restore(self, identifier):
+        self.full(identifier)
+        self.characters[identifier]["retired"] = False
+        return 200, self.full(identifier)
 
     def picture(self, identifier):
         self.full(identifier)

@@ -132,6 +132,7 @@ class Characters(OfPage):
         page.click(page.label("Talk to Wren"))
         page.wait_text(NEWEST, "Welcome to the wagon.")
         self.assertEqual(mock.sent(r"/chats$")[-1], {"character": "wren", "user": "Ann"})
+        page.wait_text("#chats .title", "Wren")  # the list comes after the chat
         self.assertEqual(page.texts("#chats .title"), ["Wren"])
 
     def test_one_is_created_by_the_form_edited_as_a_new_version_and_retired(self):
@@ -168,6 +169,18 @@ class Characters(OfPage):
         page.click("dialog .ends .bad")
         page.wait("document.querySelector('.card.retired h3')?.innerText.startsWith('Otter')")
         self.assertTrue(page.js("document.querySelector('.card.retired .talk').disabled"))
+        page.click(page.label("About Otter"))
+        page.wait_text("dialog", "urchins")
+        self.assertEqual(page.texts("dialog .ends button"), ["Restore", "Close"])
+        page.click("dialog .ends button")
+        page.wait("!document.querySelector('.card.retired')")
+
+    def test_one_of_another_key_can_be_neither_edited_nor_retired(self):
+        self.home()
+        mock.characters["wren"]["changeable"] = False
+        page.click(page.label("About Wren"))
+        page.wait("document.querySelector('dialog')")
+        self.assertEqual(page.texts("dialog .ends button"), ["Close", "Talk"])
 
     def test_the_form_says_what_the_server_refuses_and_keeps_what_was_written(self):
         self.home()

@@ -1,0 +1,65 @@
+// Shutdown: what the signals SIGTERM, SIGINT and SIGHUP do.
+//
+// Replies finish, then everything ends. At the first signal nothing new is taken. When the time for that is over, the
+// replies that go on are cancelled, and what there is of them is kept and answered. A second signal waits for nothing.
+#pragma once
+
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+
+#include "driver.hpp"
+#include "http.hpp"
+
+namespace server {
+
+class Shutdown {
+ public:
+  Shutdown(asio::io_context& io, Server& server, Driver& driver, int seconds)
+      : io_(io), server_(server), driver_(driver), signals_(io, SIGTERM, SIGINT), timer_(io), seconds_(seconds) {
+    if (std::signal(SIGHUP, SIG_IGN) != SIG_IGN) signals_.add(SIGHUP);  // nohup has it ignored
+    signals_.async_wait([this](auto error, int) {
+      if (!error) begin();
+    });
+  }
+  bool hurried() const { return hurried_; }  // by a second signal
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr auto kGoodbye = std::chrono::seconds(5);  // for what cancelled replies still have to store and send
+
+  void begin() {
+    std::fputs("kaiju-server: finishing what was begun; a second signal does not wait for it\n", stderr);
+    server_.drain();
+    until_ = Clock::now() + std::chrono::seconds(seconds_);
+    signals_.async_wait([this](auto error, int) {
+      if (error) return;
+      hurried_ = true;
+      io_.stop();
+    });
+    look();
+  }
+  void look() {
+    const bool idle = driver_.unfinished() == 0 && server_.answering() == 0;
+    if (idle && ++idle_ > 2) return io_.stop();  // the last bytes have left
+    if (Clock::now() > until_ + kGoodbye) return io_.stop();
+    if (Clock::now() > until_) driver_.cancel_all();
+    timer_.expires_after(std::chrono::milliseconds(50));
+    timer_.async_wait([this](auto error) {
+      if (!error) look();
+    });
+  }
+
+  asio::io_context& io_;
+  Server& server_;
+  Driver& driver_;
+  asio::signal_set signals_;
+  asio::steady_timer timer_;
+  int seconds_, idle_ = 0;
+  bool hurried_ = false;
+  Clock::time_point until_;
+};
+
+}  // namespace server
