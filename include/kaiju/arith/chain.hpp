@@ -47,7 +47,7 @@ class Chain {
       case SamplerKind::kRepetitionPenalty:
         return penalise_repetition(static_cast<float>(v[0]), window(v[1]));
       case SamplerKind::kTemperature:
-        return v[0] == 0.0 ? keep_best() : heat(v[0]);
+        return v[0] == 0.0 ? keep_best() : heat(static_cast<double>(static_cast<float>(v[0])));
       case SamplerKind::kTopK:
         return keep_first(static_cast<int64_t>(v[0]));
       case SamplerKind::kMinP:
