@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <initializer_list>
 #include <random>
 
 #include "../tools/nearest.hpp"
@@ -21,29 +23,18 @@ namespace {
 
 constexpr double kLeastTopP = 1e-6;  // of the engine
 
-// Samplers of other servers, with the value that changes nothing.
+// Samplers of other servers that the engine does not have, with the value that changes nothing.
 struct Foreign {
   const char* name;
   double neutral;
 };
 constexpr Foreign kForeign[] = {
-    {"frequency_penalty", 0},
-    {"presence_penalty", 0},
-    {"typical_p", 1},
-    {"typical", 1},
     {"tfs", 1},
     {"top_a", 0},
-    {"dry_multiplier", 0},
-    {"xtc_probability", 0},
     {"mirostat", 0},
     {"mirostat_mode", 0},
-    {"dynatemp_range", 0},
     {"smoothing_factor", 0},
-    {"epsilon_cutoff", 0},
-    {"eta_cutoff", 0},
-    {"no_repeat_ngram_size", 0},
     {"length_penalty", 1},
-    {"top_n_sigma", 0},
     {"guidance_scale", 1},
     {"skew", 0},
     {"num_beams", 1},
@@ -53,6 +44,93 @@ void refuse_foreign_samplers(const Fields& fields) {
   for (const auto& [name, neutral] : kForeign)
     if (fields.has(name) && fields.at(name).is_number() && fields.at(name).get<double>() != neutral)
       throw bad_request(fmt::format("{} is not supported: leave it out, or set it to {}", name, neutral), name);
+}
+
+// A field under the names that servers give it; the first one given counts.
+double any_number(const Fields& fields, std::initializer_list<const char*> names, double otherwise, double least,
+                  double most) {
+  double value = otherwise;
+  for (auto name = std::rbegin(names); name != std::rend(names); ++name)
+    value = fields.number(*name, value, least, most);
+  return value;
+}
+
+// A number of newest tokens; 0 and -1 are all.
+double window(const Fields& fields, std::initializer_list<const char*> names) {
+  int64_t value = 0;
+  for (const char* name : names) value = fields.integer(name, value, -1, 1'000'000'000);
+  return static_cast<double>(std::max<int64_t>(value, 0));
+}
+
+// The breakers of DRY: a list of texts, or such a list as a text, as SillyTavern sends it.
+std::vector<std::string> breakers(const Fields& fields) {
+  constexpr const char* kName = "dry_sequence_breakers";
+  if (!fields.has(kName)) return {"\n", ":", "\"", "*"};
+  const json given = fields.at(kName).is_string() ? json::parse(fields.at(kName).get<std::string>(), nullptr, false)
+                                                  : fields.at(kName);
+  std::vector<std::string> list;
+  if (!given.is_array()) wrong(kName, "a list of texts");
+  for (const json& text : given) {
+    if (!text.is_string() || text.get<std::string>().empty() ||
+        text.get<std::string>().size() > kaiju::kMaxBreakerBytes)
+      wrong(kName, fmt::format("a list of texts of 1 to {} bytes", kaiju::kMaxBreakerBytes));
+    list.push_back(text.get<std::string>());
+  }
+  if (list.size() > kaiju::kMaxBreakers) wrong(kName, fmt::format("a list of at most {} texts", kaiju::kMaxBreakers));
+  return list;
+}
+
+// Where a request names a sampler that the engine's fixed order does not have, all of its samplers become a chain, in
+// the order that llama.cpp has by default: penalties first, temperature last.
+void read_chain(const Fields& fields, kaiju::SamplingParams& to) {
+  using Kind = kaiju::SamplerKind;
+  std::vector<kaiju::Sampler> chain;
+  const auto add = [&chain](bool works, Kind kind, std::array<double, kaiju::kMaxSamplerValues> values) {
+    if (works) chain.push_back({kind, values});
+  };
+  const double last = window(fields, {"repetition_penalty_range", "repeat_last_n"});
+  const double frequency = fields.number("frequency_penalty", 0, -100, 100);
+  const double presence = fields.number("presence_penalty", 0, -100, 100);
+  const double dry = fields.number("dry_multiplier", 0, 0, 100);
+  const std::array<double, 4> dry_values = {dry, fields.number("dry_base", 1.75, 1, 10),
+                                            static_cast<double>(fields.integer("dry_allowed_length", 2, 1, 1'000'000)),
+                                            window(fields, {"dry_penalty_last_n"})};
+  const std::vector<std::string> dry_breakers = breakers(fields);
+  const auto ngram = static_cast<double>(fields.integer("no_repeat_ngram_size", 0, 0, 1'000'000));
+  const double sigma = any_number(fields, {"top_n_sigma", "nsigma"}, 0, -1, 100);
+  const double typical = any_number(fields, {"typical_p", "typical"}, 1, 1e-6, 1);
+  const double epsilon = fields.number("epsilon_cutoff", 0, 0, 1), eta = fields.number("eta_cutoff", 0, 0, 1);
+  const double xtc = fields.number("xtc_probability", 0, 0, 1), threshold = fields.number("xtc_threshold", 0.1, 0, 1);
+  const double low = fields.number("dynatemp_low", 1, 0.001, 100), high = fields.number("dynatemp_high", 1, 0.001, 100);
+  const double exponent = fields.number("dynatemp_exponent", 1, 0.01, 100);
+  const bool dynamic = fields.flag("dynamic_temperature", false);
+
+  add(to.repetition_penalty != 1, Kind::kRepetitionPenalty, {to.repetition_penalty, last});
+  add(frequency != 0, Kind::kFrequencyPenalty, {frequency, last});
+  add(presence != 0, Kind::kPresencePenalty, {presence, last});
+  add(dry > 0, Kind::kDry, dry_values);
+  add(ngram > 0, Kind::kNoRepeatNgram, {ngram});
+  add(sigma > 0, Kind::kTopNSigma, {sigma});
+  add(to.top_k > 0, Kind::kTopK, {static_cast<double>(to.top_k)});
+  add(typical < 1, Kind::kTypicalP, {typical});
+  add(to.top_p < 1, Kind::kTopP, {to.top_p});
+  add(to.min_p > 0, Kind::kMinP, {to.min_p});
+  add(epsilon > 0, Kind::kEpsilonCutoff, {epsilon});
+  add(eta > 0, Kind::kEtaCutoff, {eta});
+  add(xtc > 0, Kind::kXtc, {xtc, threshold});
+  const bool beyond_order =
+      dynamic || (last > 0 && to.repetition_penalty != 1) ||
+      std::ranges::any_of(chain, [](const kaiju::Sampler& each) { return each.kind > Kind::kTopP; });
+  if (!beyond_order) return;
+  if (dynamic && to.temperature > 0)
+    add(true, Kind::kDynamicTemperature, {low, high, exponent});
+  else
+    add(to.temperature != 1, Kind::kTemperature, {to.temperature});
+  const kaiju::SamplingParams defaults;
+  to.temperature = defaults.temperature, to.top_k = defaults.top_k, to.top_p = defaults.top_p;
+  to.min_p = defaults.min_p, to.repetition_penalty = defaults.repetition_penalty;
+  to.samplers = std::move(chain);
+  if (dry > 0) to.breakers = dry_breakers;
 }
 
 void read_sampling(const Fields& fields, const Defaults& defaults, int32_t vocabulary, kaiju::SamplingParams& to) {
@@ -67,6 +145,7 @@ void read_sampling(const Fields& fields, const Defaults& defaults, int32_t vocab
     static thread_local std::mt19937_64 random{std::random_device{}()};
     to.seed = random();
   }
+  read_chain(fields, to);
   if (!fields.has("logit_bias")) return;
   const json& biases = fields.at("logit_bias");
   if (!biases.is_object()) wrong("logit_bias", "an object of token ids and numbers");

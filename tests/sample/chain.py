@@ -239,7 +239,7 @@ class Chain:
             self.each({i for i, L in longest.items() if L >= allowed_length and i not in breakers}, change)
 
     def temperature(self, T=1):
-        T = float(f32(T))  # section 6 rounds it, and the chain of its steps "is section 6"
+        T = float(f32(T))
         if T == 0:
             self.keep(order(self.l)[:1])
         else:

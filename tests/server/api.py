@@ -65,6 +65,22 @@ class OpenAI(OfServer):
         self.assertEqual(texts[0], self.create(temperature=1.0, max_tokens=20).choices[0].message.content)
         self.assertGreater(len(set(texts)), 1)
 
+    def test_samplers_of_other_servers_work(self):
+        def said(**fields):
+            return self.create(temperature=1.0, max_tokens=40, seed=11, extra_body=fields).choices[0].message.content
+
+        plain = said()
+        neutral = {"frequency_penalty": 0, "presence_penalty": 0, "typical_p": 1, "dry_multiplier": 0, "xtc_probability": 0, "top_n_sigma": 0, "no_repeat_ngram_size": 0,
+                   "epsilon_cutoff": 0, "eta_cutoff": 0, "dynamic_temperature": False, "repetition_penalty_range": 0}
+        self.assertEqual(said(**neutral), plain)
+        for fields in ({"top_n_sigma": 0.001}, {"epsilon_cutoff": 1}, {"dynamic_temperature": True, "dynatemp_low": 0.001, "dynatemp_high": 0.001}):
+            self.assertEqual(said(**fields), self.create(temperature=0, max_tokens=40).choices[0].message.content, fields)
+        words = said(no_repeat_ngram_size=1).lower().split()
+        self.assertEqual(len(words), len(set(words)))
+        for fields in ({"frequency_penalty": 2}, {"presence_penalty": 2}, {"xtc_probability": 1, "xtc_threshold": 0.05}, {"dry_multiplier": 5, "dry_allowed_length": 1}):
+            self.assertNotEqual(said(**fields), plain, fields)
+            self.assertEqual(said(**fields), said(**fields))
+
     def test_log_probabilities_and_alternatives(self):
         answer = self.create(logprobs=True, top_logprobs=2, temperature=0, max_tokens=4)
         for one in answer.choices[0].logprobs.content:
@@ -235,7 +251,8 @@ class OpenAI(OfServer):
     def test_mistakes_are_the_clients_errors(self):
         for options, says in (({"temperature": 101}, "temperature must be from 0 to 100"), ({"n": 0}, "n must be"),
                               ({"max_tokens": 5000}, "max_tokens is 5000"), ({"logit_bias": {"x": 1}}, "logit_bias must be"),
-                              ({"frequency_penalty": 1.0}, "frequency_penalty is not supported"),
+                              ({"extra_body": {"mirostat_mode": 2}}, "mirostat_mode is not supported"), ({"frequency_penalty": 101}, "frequency_penalty must be from"),
+                              ({"extra_body": {"dry_multiplier": 1, "dry_sequence_breakers": "x"}}, "dry_sequence_breakers must be"),
                               ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools is not supported")):
             with self.assertRaises(openai.BadRequestError) as caught:
                 self.create(**options)
