@@ -77,7 +77,7 @@ class OpenAI(OfServer):
             self.assertEqual(said(**fields), self.create(temperature=0, max_tokens=40).choices[0].message.content, fields)
         words = said(no_repeat_ngram_size=1).lower().split()
         self.assertEqual(len(words), len(set(words)))
-        for fields in ({"frequency_penalty": 2}, {"presence_penalty": 2}, {"xtc_probability": 1, "xtc_threshold": 0.05}, {"dry_multiplier": 5, "dry_allowed_length": 1}):
+        for fields in ({"frequency_penalty": 20}, {"presence_penalty": 20}, {"xtc_probability": 1, "xtc_threshold": 0.05}, {"dry_multiplier": 50, "dry_allowed_length": 1, "dry_sequence_breakers": []}):
             self.assertNotEqual(said(**fields), plain, fields)
             self.assertEqual(said(**fields), said(**fields))
 
