@@ -11,6 +11,7 @@ from persona_language import BASE, RICH, phrase_file
 
 TALE, UDAY, USHORT, FOLLOW, PARDON = (parse_lines(getattr(persona_talk, n)).side(0) for n in ("TALE", "UDAY", "USHORT", "FOLLOW", "PARDON"))
 TOKENS_PER_WORD, TOKENS_PER_TURN = 1.35, 2.5  # measured with the bundled tokenizer on generated chats; see --check
+TWO_AT_ONCE = 0.25  # share of the users' turns that say something else first
 YOURS = {"u_name": "name", "u_town": "home", "u_job": "trade", "u_age": "age", "u_food": "food", "u_colour": "colour", "u_fear": "fear",
          "u_hobby": "hobby", "u_pet": "pet", "u_allergy": "allergy", "u_sister": "sister", "u_brother": "brother", "u_spouse": "spouse"}
 
@@ -224,7 +225,7 @@ class Talker(Character):
             self.user(tell + V.one(r, (" And you?", " What about you?", " How about you?", " And yours?", " You?", " What's yours?")))
             ack = cap(say(V.one(r, self.language.told[u].k.side(0)), r, self.told[u])) + " " if r() < 0.4 else ""
             return self.char(ack + cap(self.answer(kind, field, tail=0.1)), 4)
-        self.user(self.question(kind, field))
+        self.user((self.preface()[0] if self.talkative and r() < TWO_AT_ONCE else "") + self.question(kind, field))
         self.char(self.answer(kind, field), 4)
         x = r()
         if x < 0.13 and ask.t.side(0):
@@ -376,14 +377,26 @@ class Talker(Character):
     def called(self):
         return self.name if self.name.split()[0] in TITLES else self.name.split()[0]
 
+    def a_topic(self):
+        while True:
+            topic = V.one(self.r, written_talk.TALK)
+            if "name" not in topic.slots or "name" not in self.kept:
+                return topic
+
+    def preface(self):
+        """What a user says before coming to the point, and what would answer it."""
+        said, answer = written_talk.exchanges(self.r, self.a_topic(), self.called(), go_on=0)[0]
+        return said + ("" if said[-1:] in ".?!*)" else self.r() < 0.8 and "." or ",") + " ", answer
+
     def talk(self):
-        """An exchange of written_talk.py, or several that hang together."""
-        topic = V.one(self.r, written_talk.TALK)
-        if "name" in topic.slots and "name" in self.kept:
-            return self.talk()
-        for said, answer in written_talk.exchanges(self.r, topic, self.called()):
+        """An exchange of written_talk.py, or several that hang together. Some users say two things at once; the answer is to the second, or to both."""
+        r = self.r
+        for n, (said, answer) in enumerate(written_talk.exchanges(r, self.a_topic(), self.called())):
+            if n == 0 and r() < TWO_AT_ONCE:
+                before, first = self.preface()
+                said, answer = before + said, first + " " + answer if r() < 0.25 else answer
             self.add("user", said, 2)
-            self.char(answer, 3, plain=0.75)
+            self.char(answer, 3, plain=0.9)
 
     def small(self):
         r, side = self.r, self.side
