@@ -53,7 +53,8 @@ def f32(x):
 
 def weights(l, T):
     """w of each l at temperature T, and their sum W: exact integers."""
-    b = f32(LOG2_E / T)
+    with np.errstate(over="ignore"):
+        b = min(f32(LOG2_E / T), np.finfo(np.float32).max)
     t = (l - l.max()) * b
     w = np.rint(exp2(np.maximum(t, f32(-31))).astype(np.float64) * 2.0**30)
     w = np.where(t < -31, 0, w).astype(np.int64).tolist()

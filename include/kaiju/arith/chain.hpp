@@ -28,10 +28,12 @@ struct ChainInput {
 // Computes the pieces of a chain. The candidates are ordered by ascending token id between any two samplers.
 class Chain {
  public:
-  // `candidates` has every token that may be drawn, with its logit, in ascending order of ids. Tokens at -infinity are
-  // dropped; at least one is finite.
+  // `candidates` has every token with its logit, in ascending order of ids. Tokens at -infinity are dropped; if no
+  // logit is finite, the lowest id is drawn.
   Chain(const ChainInput& input, std::vector<Candidate>& candidates) : input_(input), kept_(candidates) {
+    const int32_t lowest = kept_.front().token;
     drop([](const Candidate& c) { return !(c.logit > -HUGE_VALF); });
+    if (kept_.empty()) kept_.push_back({0.0f, lowest, 0});
   }
 
   int32_t token() {
@@ -47,7 +49,7 @@ class Chain {
       case SamplerKind::kRepetitionPenalty:
         return penalise_repetition(static_cast<float>(v[0]), window(v[1]));
       case SamplerKind::kTemperature:
-        return v[0] == 0.0 ? keep_best() : heat(static_cast<double>(static_cast<float>(v[0])));
+        return heat_by(static_cast<float>(v[0]));
       case SamplerKind::kTopK:
         return keep_first(static_cast<int64_t>(v[0]));
       case SamplerKind::kMinP:
@@ -96,7 +98,8 @@ class Chain {
   // Computes the masses at the current temperature, and returns their sum.
   uint64_t weigh() {
     const float maximum = best().logit;
-    const auto factor = static_cast<float>(1.4426950408889634 / temperature_);
+    const float factor =
+        std::min(static_cast<float>(1.4426950408889634 / temperature_), std::numeric_limits<float>::max());
     uint64_t total = 0;
     for (Candidate& c : kept_) total += c.mass = mass(c.logit, maximum, factor);
     return total;
@@ -214,6 +217,11 @@ class Chain {
   }
 
   void heat(double temperature) { temperature_ *= temperature; }
+
+  void heat_by(float temperature) {
+    if (temperature == 0.0f) return keep_best();
+    heat(static_cast<double>(temperature));
+  }
 
   // The temperature rises from `low` to `high` with the entropy's share of the largest possible, to a power.
   void heat_by_entropy(double low, double high, double exponent) {
