@@ -1,6 +1,6 @@
 """Section 12 of docs/arithmetic.md (chains of samplers) with sections 1 and 6, written from the text alone, against PROGRAM: equal tokens.
 
-    python3 chain.py PROGRAM [--draws N] [--seed S]
+    python3 compare.py PROGRAM [--draws N] [--seed S]
 
 PROGRAM (chain_draws) reads a draw a line as JSON and prints its token. N draws are made for each sampler, and N for random chains of 2 to 6.
 A draw shows a wrong candidate only if it hits it. Hence many values lie at an edge, where a weight's last unit decides, and a high temperature

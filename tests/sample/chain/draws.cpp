@@ -1,5 +1,5 @@
-// Draws tokens by chains of samplers, for chain.py, which draws them from the text of arithmetic.md alone. Each line of
-// the standard input is a JSON object: samplers [[name, values ...] ...], logits, history, breakers (ids), seed,
+// Draws tokens by chains of samplers, for compare.py, which draws them from the text of arithmetic.md alone. Each line
+// of the standard input is a JSON object: samplers [[name, values ...] ...], logits, history, breakers (ids), seed,
 // stream, position. Each line of the output is the token.
 #include <cstdio>
 #include <iostream>
