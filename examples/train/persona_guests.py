@@ -7,12 +7,13 @@ general kinds, or on a card of guests alone.
 import functools
 import re
 
+import persona_clauses
 import persona_values as V
 from persona_grammar import cap, compile_phrase, say, slots_of, surfaces
 from persona_language import BASE
 from persona_noise import FUNCTION
 from persona_scenes import SCENES, SceneTalker, draw
-from persona_talker import Talker
+from persona_talker import Talker, ended
 
 LEANING = re.compile(r"[a-z]|[QA]:|(It|This|That|These|Those|They|There|Then|So|But|And|Both|Neither|One of|The (other|second|first|latter|last|former)|Another|Here)\b")
 LEANING_QUESTION = re.compile(r"(and|but|so) (the|that|your|his|her|how|what|who|where|when|which|which one|by|for|if|is|did|on|in|at|to)\b|the (other|first|second|last|one)\b", re.I)
@@ -24,6 +25,7 @@ POINTERS = ("{k}?", "{k}, what about it?", "what's with {k}?", "What about {k}?"
 POINTER_SHARE = 0.12
 MINE = {"i": "you", "i'm": "you're", "my": "your", "me": "you", "mine": "yours", "he": "you", "she": "you", "his": "your", "her": "your", "him": "you", "himself": "yourself", "herself": "yourself"}
 ALIKE = 0.5  # of the fewer content words of two questions
+CLAUSE_SHARE = 0.5  # of the cards may have clauses
 CLEAR = 0.6  # of a fact's questions: what must be meant for it alone
 
 
@@ -43,6 +45,11 @@ def content(text):
 def person_of(text):
     """"first", "second", "third", or None where the sentence does not say."""
     return "first" if FIRST.search(text) else "second" if SECOND.search(text) else "third" if THIRD.search(text) or "{name}" in text else None
+
+
+def mostly(card):
+    """The person that a card speaks in most of the time."""
+    return max(("third", THIRD), ("first", FIRST), ("second", SECOND), key=lambda person: len(person[1].findall(card)))[0]
 
 
 class Guest:
@@ -108,6 +115,9 @@ class Host:
                 break
             for text in self.seat([g for g in V.one(r, GUESTS) if person in ("any", g.person) or g.person is None], 1 + int(r() * 3)):
                 parts.insert(int(r() * (len(parts) + 1)), text)
+        for _ in range(int(r() * 4) if r() < CLAUSE_SHARE else 0):
+            at = int(r() * (len(parts) + 1))
+            parts[at:at] = self.clause({"first": "I", "second": "you"}.get(mostly(card) if card else person, self.pronoun))
         if not card and r() < 0.15:
             mark = "\n"
         self.card = mark.join(parts) if self.guests else card
@@ -133,6 +143,22 @@ class Host:
                 for _, words in q:
                     self.remember(words)
         return said
+
+    def clause(self, who):
+        """A sentence of persona_clauses.py for the card, in a list, and its fact, which can be asked for from now on; nothing where it would be unclear."""
+        if who == "they":
+            return []
+        kind, sentence, asked, answers, phrase = persona_clauses.draw(self.r, who)
+        questions = [node for node, words in zip(asked, words_of_clauses(kind)) if not any(map(self.is_near, words))]
+        key = "clause:" + kind
+        if key in self.guests or len(questions) < CLEAR * len(asked):
+            return []
+        self.guests[key] = (questions, answers, {"v": phrase}, sentence)
+        self.facts[key] = {"v": phrase}
+        for words in words_of_clauses(kind):
+            for each in words:
+                self.remember(each)
+        return [sentence]
 
     def remember(self, words):
         for word in words:
@@ -160,11 +186,13 @@ class Host:
         self.asked.add((kind, "v"))
         questions, answers, slots, sentence = self.guests[kind]
         question = say(V.one(r, questions), r, slots)
+        if kind.startswith("clause:"):
+            question = (self.preface()[0] if self.talkative and r() < 0.25 else "") + (cap(question) if r() < 0.6 else question) + ("?" if r() < 0.85 else "")
         if r() < POINTER_SHARE:
             words = pointer(r, sentence, self.facts[kind]["v"], self.card)
             question = cap(V.one(r, POINTERS).format(k=words)) if words else question
         self.user(question.lower() if r() < 0.2 else question)
-        self.add("char", cap(say(V.one(r, answers), r, slots)), 4)
+        self.add("char", ended(cap(say(V.one(r, answers), r, slots))), 4)
 
 
 class SceneHost(Host, SceneTalker):
@@ -175,6 +203,12 @@ class SceneHost(Host, SceneTalker):
 class KindHost(Host, Talker):
     def own_questions(self):
         return [words for kind in self.facts for words in words_of_kind(kind)]
+
+
+@functools.cache
+def words_of_clauses(kind):
+    """Of each question for facts of this kind, the content words of its forms."""
+    return [[content(form) for form in surfaces(node)] for node in persona_clauses.ASKED[kind]]
 
 
 @functools.cache
