@@ -9,8 +9,9 @@
 namespace kaiju::bench {
 
 std::string request_text(std::string_view method, std::string_view path, std::string_view body) {
-  return fmt::format("{} {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{}",
-                     method, path, body.size(), body);
+  return fmt::format(
+      "{} {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{}", method,
+      path, body.size(), body);
 }
 
 asio::awaitable<void> Client::connect() {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "kaiju/sample/sampler.hpp"
+#include "kaiju/arith/sampler.hpp"
 
 namespace kaiju {
 
