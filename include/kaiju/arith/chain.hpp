@@ -9,9 +9,9 @@
 #include <span>
 #include <vector>
 
-#include "kaiju/arith/sampler.hpp"
 #include "kaiju/arith/sampling.hpp"
 #include "kaiju/base/random.hpp"
+#include "kaiju/base/sampler.hpp"
 
 namespace kaiju::arith {
 

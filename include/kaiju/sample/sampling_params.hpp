@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "kaiju/arith/sampler.hpp"
+#include "kaiju/base/sampler.hpp"
 
 namespace kaiju {
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "kaiju/arith/sampler.hpp"
 #include "kaiju/base/function.hpp"
+#include "kaiju/base/sampler.hpp"
 #include "kaiju/step/executor_info.hpp"
 
 namespace kaiju {
