@@ -343,6 +343,8 @@ nlohmann::json Exchange::json() const {
   } catch (const nlohmann::json::parse_error& error) {
     if (body().empty()) throw bad_request("the body is empty: send a JSON object");
     if (!deep) throw bad_request(fmt::format("the body is not JSON: {}", place_of(error, body())));
+  } catch (const nlohmann::json::out_of_range&) {
+    throw bad_request("a number in the body is too large");
   }
   if (deep) throw bad_request(fmt::format("the body is nested more than {} deep", kMostDepth));
   if (!parsed.is_object()) throw bad_request("the body must be a JSON object");

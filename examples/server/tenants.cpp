@@ -35,6 +35,8 @@ nlohmann::json keys_in(const std::string& file) {
     keys = nlohmann::json::parse(text);
   } catch (const nlohmann::json::parse_error& error) {
     throw std::runtime_error(fmt::format("{}: not JSON: {}", file, place_of(error, text)));
+  } catch (const nlohmann::json::out_of_range&) {
+    throw std::runtime_error(file + ": a number is too large");
   }
   if (!keys.is_object() || !keys.contains("keys") || !keys["keys"].is_array() || keys.size() > 1)
     throw std::runtime_error(file + R"(: must be {"keys": [{"key": "...", "name": "..."}]})");

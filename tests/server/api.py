@@ -297,7 +297,7 @@ class Transcripts(OfServer):
 
 class Rude(OfServer):
     def test_what_is_no_request_is_refused(self):
-        for body, says in (("{", "not JSON"), ("[]", "must be a JSON object"), ("[" * 100 + "]" * 100, "nested more than 64"),
+        for body, says in (("{", "not JSON"), ('{"temperature": 1e999}', "number in the body is too large"), ("[]", "must be a JSON object"), ("[" * 100 + "]" * 100, "nested more than 64"),
                            ("{}", "messages must be a list"), ('{"messages": [{"role": "cat", "content": "x"}]}', "roles are"),
                            ('{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}', "takes text only")):
             status, _, text = self.server.ask("POST", "/v1/chat/completions", body)
@@ -458,7 +458,7 @@ class Keys(unittest.TestCase):
             self.assertEqual(done.returncode, 1)
             self.assertIn("keys[0]: key must have at least 8 characters", done.stderr)
             for text, says in (('{"keys": [{"key": "aaaaaaaaaa", "name": "a", "requests_per_minut": 1}]}', 'there is no field "requests_per_minut" here: did '
-                                'you mean requests_per_minute?'), ('{"keys":\n [,]}', "not JSON: line 2, column 3"),
+                                'you mean requests_per_minute?'), ('{"keys":\n [,]}', "not JSON: line 2, column 3"), ('{"keys": [1e999]}', "a number is too large"),
                                ('{"keys": [{"key": "aaaaaaaaaa"}]}', "keys[0]: name is missing"), ('{"keys": [], "key": 1}', "must be")):
                 file.seek(0)
                 file.truncate()
