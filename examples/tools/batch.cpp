@@ -4,9 +4,11 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <system_error>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -68,6 +70,13 @@ std::unordered_set<size_t> answered_lines(const std::string& path) {
       answered.insert(reply["line"].get<size_t>());
   }
   return answered;
+}
+
+bool line_end_missing(const std::string& path) {
+  std::ifstream in(path, std::ios::binary | std::ios::ate);
+  if (!in || in.tellg() <= 0) return false;
+  in.seekg(-1, std::ios::end);
+  return in.get() != '\n';
 }
 
 const char* name_of(kaiju::DoneReason reason) {
@@ -258,6 +267,8 @@ int run(int argc, char** argv) {
   if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
   const auto fail = [&app](const kaiju::Status& status) { return kaiju::tools::fail(app, 1, status.message()); };
 
+  if (std::error_code none; std::filesystem::equivalent(given.prompts, given.out, none))
+    return fail(kaiju::invalid_argument("--out: " + given.out + " is the same file as --prompts"));
   std::ifstream in(given.prompts);
   if (!in) return fail({kaiju::StatusCode::kIo, "cannot read " + given.prompts});
   const auto answered = given.resume ? answered_lines(given.out) : std::unordered_set<size_t>{};
@@ -271,6 +282,7 @@ int run(int argc, char** argv) {
   std::FILE* out = std::fopen(given.out.c_str(), given.resume ? "ab" : "wb");
   if (!out) return fail({kaiju::StatusCode::kIo, "cannot write " + given.out});
   kaiju::tools::give_up_on_signals();
+  if (given.resume) std::fputs(line_end_missing(given.out) ? "\n" : "", out);  // of a reply that was cut off
 
   Batch batch(**model, *engine, given.request, out);
   Progress progress(batch);

@@ -449,6 +449,14 @@ TEST_CASE("kaiju-batch gives each line the same reply, whatever runs beside it, 
   CHECK(replies("together", "--running 4") == alone);
   tiny::write_file(folder / "half", alone[1] + "\n" + alone[2] + "\n");
   CHECK(replies("half", "--running 2 --resume") == alone);
+  tiny::write_file(folder / "cut", alone[1] + "\n" + alone[2].substr(0, 20));  // killed while it wrote
+  CHECK(replies("cut", "--running 2 --resume").size() == 5);
+  const std::string mended = tiny::read_file(folder / "cut");
+  for (const std::string& line : alone) CHECK(tiny::contains(mended, line + "\n"));
+  fails(run(folder, "kaiju-batch",
+            model + "--prompts '" + (folder / "prompts") + "' --out '" + (folder / "prompts") + "'"),
+        "is the same file as --prompts");
+  CHECK(tiny::read_file(folder / "prompts") == prompts);
   tiny::write_file(folder / "prompts", prompts + "{\"messages\": [{\"role\": \"tool\", \"content\": \"\"}]}\n");
   fails(run(folder, "kaiju-batch",
             model + "--prompts '" + (folder / "prompts") + "' --out '" + (folder / "out of it") + "' --threads 1"),
