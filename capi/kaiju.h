@@ -554,8 +554,7 @@ KAIJU_API kaiju_status kaiju_options_set_clock(kaiju_options* options, kaiju_clo
                                                void* user_data);
 /* For experiments: calls `hook` for each row of logits that a request samples from, before
  * penalties and biases.  The reported log-probabilities stay those of the model.  The hook runs
- * inside step, on the thread of that call, must not step, and is slow.  NULL: no hook.  A
- * request with a hook is refused with KAIJU_UNSUPPORTED on a GPU. */
+ * inside step, on the thread of that call, must not step, and is slow.  NULL: no hook. */
 KAIJU_API kaiju_status kaiju_options_set_logits_hook(kaiju_options* options, kaiju_logits_fn hook,
                                                      void* user_data);
 /* Looks up the option with a name ("generate.temperature"), which ends with a zero byte.  Returns

@@ -34,12 +34,13 @@ class CudaExecutor final : public Executor {
     KAIJU_TRY(worker_->status());
     const FloatState float_state;
     KAIJU_TRY(check_order(plan));
+    KAIJU_TRY(worker_->have_room(plan));
     Result<CheckedStep> step = intake_.take(plan);
     if (!step.ok()) return step.status();
     const int32_t turn = turn_of(started_);
     StepResult& answer = under_way_[turn].answer;
     answer.clear();
-    under_way_[turn].transfers = !plan.transfers.empty();
+    under_way_[turn].alone = runs_alone(plan);
     worker_->start(*step, turn, started_ == finished_, answer);
     ++started_;
     return {};
@@ -48,7 +49,7 @@ class CudaExecutor final : public Executor {
   Status finish(const StepPlan& plan, StepResult& result) override {
     const FloatState float_state;
     const int32_t turn = turn_of(finished_);
-    KAIJU_TRY(worker_->finish(plan, turn, under_way_[turn].answer));
+    KAIJU_TRY(worker_->finish(plan, intake_.slots(), turn, float_state, under_way_[turn].answer));
     ++finished_;
     std::swap(result, under_way_[turn].answer);
     return {};
@@ -60,14 +61,17 @@ class CudaExecutor final : public Executor {
   // A step that was started and has not been finished: at most two, in turn.
   struct UnderWay {
     StepResult answer;
-    bool transfers = false;
+    bool alone = false;
   };
 
   static int32_t turn_of(int64_t step) { return static_cast<int32_t>(step % 2); }
 
+  // Whether no other step may run beside it.
+  static bool runs_alone(const StepPlan& plan) { return !plan.transfers.empty() || !plan.hooks.empty(); }
+
   Status check_order(const StepPlan& plan) const {
     if (started_ == finished_ ||
-        (started_ == finished_ + 1 && plan.transfers.empty() && !under_way_[turn_of(finished_)].transfers))
+        (started_ == finished_ + 1 && !runs_alone(plan) && !under_way_[turn_of(finished_)].alone))
       return {};
     return internal_error("a step is started after one that it cannot follow");
   }

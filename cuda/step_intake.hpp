@@ -29,6 +29,7 @@ class StepIntake {
   StepIntake(const ModelConfig& config, const ExecutorSizes& sizes);
 
   const ExecutorInfo& info() const { return slots_.info(); }
+  const Slots& slots() const { return slots_; }
   // Of every KV slot of the model, without pools.
   const std::vector<KvSlot>& kv_slots() const { return slots_.kv_slots(); }
 

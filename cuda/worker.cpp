@@ -46,6 +46,7 @@ Worker::Worker(Parts parts, const ExecutorInfo& info)
       inputs_(std::move(parts.inputs)),
       lists_(std::move(parts.lists)),
       outputs_(std::move(parts.outputs)),
+      host_sampling_(device_, info),
       transfers_(device_, runner_.pool().blocks()),
       graphs_(std::move(parts.graphs)),
       ended_{std::move(parts.ended[0]), std::move(parts.ended[1])} {}
@@ -93,6 +94,7 @@ void Worker::run_rows(const CheckedStep& step, int32_t turn, StepResult& answer)
   }
   if (step.adjusts) outputs_.adjust(runner_.logits(), inputs, step, lists_);
   if (step.adjusts || !graph) outputs_.sample(runner_.logits(), inputs, true);
+  if (!step.plan.hooks.empty()) host_sampling_.send_rows(step.plan, runner_.logits());
   return_scores(step.plan, turn);
 }
 
@@ -125,7 +127,8 @@ void Worker::return_scores(const StepPlan& plan, int32_t turn) {
   if (rows > 0) outputs_.return_scores(runner_.scores(), rows, turn);
 }
 
-Status Worker::finish(const StepPlan& plan, int32_t turn, StepResult& answer) {
+Status Worker::finish(const StepPlan& plan, const Slots& slots, int32_t turn, const FloatState& float_state,
+                      StepResult& answer) {
   const CurrentDevice current(device_->index());
   device_->attempt("a step", [&] { return cudaEventSynchronize(ended_[turn].get()); });
   transfers_.wait();
@@ -134,6 +137,7 @@ Status Worker::finish(const StepPlan& plan, int32_t turn, StepResult& answer) {
     return device_->status();
   }
   outputs_.read_samples(plan, turn, answer);
+  if (!plan.hooks.empty()) host_sampling_.sample(plan, slots, float_state, answer);
   outputs_.read_scores(plan, runner_.weights(), turn, answer);
   for (const BlockTransfer& transfer : plan.transfers)
     if (transfer.way == BlockTransfer::Way::kDown && transfer.token_count < kBlockTokens) runner_.clear_tail(transfer);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "host_sampling.hpp"
 #include "kaiju/step/executor.hpp"
 #include "model_runner.hpp"
 #include "step_graphs.hpp"
@@ -30,8 +31,14 @@ class Worker {
   // Launches a step in turn 0 or 1; `alone`: the step before it has been finished. Returned logits go to `answer`,
   // which stays where it is until finish(). Failures are told by finish().
   void start(const CheckedStep& step, int32_t turn, bool alone, StepResult& answer);
-  // Waits for the step started in that turn and completes its answer.
-  Status finish(const StepPlan& plan, int32_t turn, StepResult& answer);
+  // Takes memory that only steps like this one need; kOutOfMemory if there is none. Before start().
+  Status have_room(const StepPlan& plan) {
+    const CurrentDevice current(device_->index());
+    return host_sampling_.have_room(plan);
+  }
+  // Waits for the step started in that turn and completes its answer. `slots`: as the step left them.
+  Status finish(const StepPlan& plan, const Slots& slots, int32_t turn, const FloatState& float_state,
+                StepResult& answer);
   // As Executor::host_memory().
   Result<HostMemory> host_memory(size_t bytes, const char* what);
 
@@ -58,6 +65,7 @@ class Worker {
   StepInputs inputs_;
   StepLists lists_;
   StepOutputs outputs_;
+  HostSampling host_sampling_;
   Transfers transfers_;
   StepGraphs graphs_;
   Event ended_[2];  // recorded after the last step started in each turn

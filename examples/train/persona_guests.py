@@ -187,10 +187,11 @@ class Host:
         questions, answers, slots, sentence = self.guests[kind]
         question = say(V.one(r, questions), r, slots)
         if kind.startswith("clause:"):
-            question = (self.preface()[0] if self.talkative and r() < 0.25 else "") + (cap(question) if r() < 0.6 else question) + ("?" if r() < 0.85 else "")
+            question = (cap(question) if r() < 0.6 else question) + ("?" if r() < 0.85 else "")
         if r() < POINTER_SHARE:
             words = pointer(r, sentence, self.facts[kind]["v"], self.card)
             question = cap(V.one(r, POINTERS).format(k=words)) if words else question
+        question = self.prefaced(question)
         self.user(question.lower() if r() < 0.2 else question)
         self.add("char", ended(cap(say(V.one(r, answers), r, slots))), 4)
 

@@ -1,4 +1,4 @@
-"""Roughens persona samples, so that the model learns to find facts and not to recognise our phrasings. Seven kinds of noise:
+"""Roughens persona samples, so that the model learns to find facts and not to recognise our phrasings. Eight kinds of noise:
     synonyms     words and phrases of cards and of what the user says become others that mean the same (persona_synonyms.py)
     carriers     a question loses its first words and gets others in front, cut from real talk: any frame around the core must do
     statements   a sentence that states a fact, of a card or the user, loses words, gets others for them, or says its value first: what is
@@ -8,10 +8,12 @@
                  copying works for words that were never seen
     other values a value of a card becomes any words at all, everywhere, whatever the question would lead one to expect
     longer values  a rare word gets a neighbour everywhere, so that a value is copied to its end and not to where such values used to end
+    texting      some users abbreviate and mistype (persona_texting.py)
 Values keep their spelling in all places, so the replies stay right. No held-out word gets in: banks are filtered, inventions checked."""
 import re
 
 import persona_synonyms
+import persona_texting
 import persona_values as V
 
 FUNCTION = set("a an the is are was were am be been do does did have has had of to in on at for with and or so that this it its my your his her their our me you i he "
@@ -173,10 +175,18 @@ def common_words(samples):
 
 
 def roughen(r, card, turns, common, bank, talks, facts=(), told=()):
-    """Card and turns of one sample with noise; three samples of ten stay as they are."""
-    if r() < 0.3:
-        return card, turns
+    """Card and turns of one sample with noise; of three samples of ten only the user's spelling may change."""
     values = kept({**dict(facts), **dict(told)})
+    if r() >= 0.3:
+        card, turns = reword(r, card, turns, common, bank, talks, facts, told, values)
+    if r() < persona_texting.TEXTER_SHARE:
+        replies = [text for _, text, _ in turns[1:]] + [""]
+        turns = [(role, persona_texting.texted(r, text, values, reply) or "?" if role == "user" else text, weight) for (role, text, weight), reply in zip(turns, replies)]
+    return card, turns
+
+
+def reword(r, card, turns, common, bank, talks, facts, told, values):
+    """Card and turns with the first seven kinds of noise."""
     if r() < 0.7:
         rate = 0.15 + 0.5 * r()
         card = persona_synonyms.exchange(r, card, values, rate)

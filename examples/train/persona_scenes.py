@@ -126,7 +126,7 @@ class SceneTalker(Talker):
     def put(self, fact):
         """The user asks for a fact of the scene, the character answers."""
         r = self.r
-        question = say(V.one(r, fact.q), r, self.slots)
+        question = self.prefaced(say(V.one(r, fact.q), r, self.slots))
         self.user(question.lower() if r() < 0.2 else question)
         self.add("char", cap(say(V.one(r, fact.a), r, self.slots)), 4)
 

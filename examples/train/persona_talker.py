@@ -12,6 +12,7 @@ from persona_language import BASE, RICH, phrase_file
 TALE, UDAY, USHORT, FOLLOW, PARDON = (parse_lines(getattr(persona_talk, n)).side(0) for n in ("TALE", "UDAY", "USHORT", "FOLLOW", "PARDON"))
 TOKENS_PER_WORD, TOKENS_PER_TURN = 1.35, 2.5  # measured with the bundled tokenizer on generated chats; see --check
 TWO_AT_ONCE = 0.25  # share of the users' turns that say something else first
+WHOLE_TURN_SHARE = 0.5  # of the written small talk
 YOURS = {"u_name": "name", "u_town": "home", "u_job": "trade", "u_age": "age", "u_food": "food", "u_colour": "colour", "u_fear": "fear",
          "u_hobby": "hobby", "u_pet": "pet", "u_allergy": "allergy", "u_sister": "sister", "u_brother": "brother", "u_spouse": "spouse"}
 
@@ -225,7 +226,7 @@ class Talker(Character):
             self.user(tell + V.one(r, (" And you?", " What about you?", " How about you?", " And yours?", " You?", " What's yours?")))
             ack = cap(say(V.one(r, self.language.told[u].k.side(0)), r, self.told[u])) + " " if r() < 0.4 else ""
             return self.char(ack + cap(self.answer(kind, field, tail=0.1)), 4)
-        self.user((self.preface()[0] if self.talkative and r() < TWO_AT_ONCE else "") + self.question(kind, field))
+        self.user(self.prefaced(self.question(kind, field)))
         self.char(self.answer(kind, field), 4)
         x = r()
         if x < 0.13 and ask.t.side(0):
@@ -379,7 +380,7 @@ class Talker(Character):
 
     def a_topic(self):
         while True:
-            topic = V.one(self.r, written_talk.TALK)
+            topic = V.one(self.r, written_talk.WHOLE_TURNS if self.r() < WHOLE_TURN_SHARE else written_talk.TALK)
             if "name" not in topic.slots or "name" not in self.kept:
                 return topic
 
@@ -387,6 +388,9 @@ class Talker(Character):
         """What a user says before coming to the point, and what would answer it."""
         said, answer = written_talk.exchanges(self.r, self.a_topic(), self.called(), go_on=0)[0]
         return said + ("" if said[-1:] in ".?!*)" else self.r() < 0.8 and "." or ",") + " ", answer
+
+    def prefaced(self, question):
+        return self.preface()[0] + question if self.talkative and self.r() < TWO_AT_ONCE else question
 
     def talk(self):
         """An exchange of written_talk.py, or several that hang together. Some users say two things at once; the answer is to the second, or to both."""
@@ -474,7 +478,7 @@ class Talker(Character):
 
     def goodbye(self):
         r = self.r
-        self.user(V.one(r, ("Goodbye", "Bye", "I have to go", "See you", "Good night", "I must leave now", "Time to go", "Thanks, bye", "Talk to you later")) + V.one(r, ("!", ".", "")))
+        self.user(self.prefaced(V.one(r, ("Goodbye", "Bye", "I have to go", "See you", "Good night", "I must leave now", "Time to go", "Thanks, bye", "Talk to you later")) + V.one(r, ("!", ".", ""))))
         self.add("char", self._decorate(V.one(r, self.manner["b"])), 3)
 
     def act(self):

@@ -1,4 +1,5 @@
-"""Exchanges written by hand: small talk (phrases/talk_*.txt) and texts with safety labels (phrases/safety_*.txt).
+"""Exchanges written by hand: small talk in short turns (phrases/talk_*.txt) and in whole ones, of several sentences (phrases/turns_*.txt),
+and texts with safety labels (phrases/safety_*.txt).
 
 A topic is all the ways to say one thing and all the answers that fit any of them, an item a line:
   > name          begins a topic; of a safety topic, the labels that hold for its u lines (safety.py), or "fine"
@@ -47,6 +48,7 @@ def parse(text):
 
 
 TALK = [topic for text in phrase_files("talk") for topic in parse(text)]
+WHOLE_TURNS = [topic for text in phrase_files("turns") for topic in parse(text)]
 SAFETY = [topic for text in phrase_files("safety") for topic in parse(text)]
 
 DRAW = {"n1": V.given, "n2": V.given, "p1": V.town, "p2": V.town, "ob": lambda r, s: V.pick(r, V.OBJECT, s), "an1": lambda r, s: V.pick(r, V.ANIMAL, s), "aj": lambda r, s: V.pick(r, V.ADJ, s),

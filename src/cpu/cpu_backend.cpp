@@ -81,7 +81,7 @@ Result<std::unique_ptr<CpuBackend>> CpuBackend::create(std::string_view isa, int
   }
 }
 
-CpuBackend::CpuBackend(const cpu::Kernels& kernels, int32_t threads) : kernels_(kernels), pool_(threads) {
+CpuBackend::CpuBackend(const cpu::Kernels& kernels, int32_t threads) : kernels_(kernels), pool_(threads), sampler_(kernels) {
   const size_t bytes = up_to_unit(kernels_.attention_scratch_bytes, 64) + 2 * kSumsBytes;
   scratch_stride_ = static_cast<size_t>(up_to_unit(static_cast<int64_t>(bytes), 4096)) + 64;
   Result<Buffer<std::byte>> made =
@@ -104,14 +104,11 @@ Status CpuBackend::take_memory(const StepSizes& sizes) {
                           int64_t{sizes.segments} * sizes.kv_heads) *
                              group_parts +
                          parts;
-  const auto vocab = static_cast<size_t>(sizes.vocab_size);
   try {
     pieces_.reserve(static_cast<size_t>(pieces));
-    masses_.reserve(vocab);
-    adjusted_.reserve(vocab);
-    candidates_.reserve(vocab);
+    sampler_.reserve(sizes.vocab_size);
   } catch (const std::bad_alloc&) {
-    return {StatusCode::kOutOfMemory, "the system gave no memory for sampling from " + std::to_string(vocab) +
+    return {StatusCode::kOutOfMemory, "the system gave no memory for sampling from " + std::to_string(sizes.vocab_size) +
                                           " tokens and for attention of " + std::to_string(sizes.rows) + " rows"};
   }
   return {};

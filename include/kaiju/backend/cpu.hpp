@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "kaiju/arith/sampling.hpp"
 #include "kaiju/backend/backend.hpp"
+#include "kaiju/backend/row_sampler.hpp"
 #include "kaiju/base/buffer.hpp"
 #include "kaiju/base/detail/thread_pool.hpp"
 #include "kaiju/base/status.hpp"
@@ -58,7 +58,7 @@ class CpuBackend {
   void append(const float* k, const float* v, const Batch& batch, const arith::CosSin* angles, const float* k_inverse,
               const float* v_inverse, const KvSlot& kv);
   void attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv);
-  void sample(const SampleArgs& args, SampledToken& result);
+  void sample(const SampleArgs& args, SampledToken& result) { sampler_.sample(args, result); }
 
   // The operations of version 2 of the arithmetic.
   void embed_rows(const EmbedRows& args);
@@ -88,9 +88,7 @@ class CpuBackend {
   size_t scratch_stride_ = 0;
   Buffer<std::byte> prepared_;  // activations in the layout of the matmul kernels
   std::vector<cpu::AttentionPiece> pieces_;
-  std::vector<uint32_t> masses_;
-  std::vector<float> adjusted_;  // logits after penalty and bias
-  std::vector<arith::Candidate> candidates_;
+  RowSampler sampler_;
 };
 
 static_assert(Backend<CpuBackend> && ScaledBackend<CpuBackend> && TakesMemory<CpuBackend>);

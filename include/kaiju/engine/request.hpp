@@ -59,8 +59,8 @@ struct RequestOptions {
   bool guided = false;
   // For experiments: changes each row of logits before a token is sampled from it, before penalties and biases.
   // Reported log-probabilities stay those of the model. The hook runs inside step, on the thread of that call; it must
-  // not throw and must not call step. It is slow, and the request cannot have tokens proposed. Refused with
-  // kUnsupported if the executor takes no hooks (ExecutorInfo::takes_hooks): on a GPU.
+  // not throw and must not call step. It is slow, and the request cannot have tokens proposed. On a GPU, each row
+  // is copied to the host, and no step runs beside one with a hook.
   LogitsHook logits_hook;
   // Requests of higher priority are admitted first and have their prompts computed first; requests of equal priority do
   // so in the order in which they were submitted. If a step cannot compute a token for every running reply, the replies

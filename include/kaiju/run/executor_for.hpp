@@ -13,6 +13,7 @@
 #include "kaiju/base/buffer.hpp"
 #include "kaiju/base/float_state.hpp"
 #include "kaiju/model/forward.hpp"
+#include "kaiju/run/hooked_row.hpp"
 #include "kaiju/run/slots.hpp"
 #include "kaiju/step/executor.hpp"
 
@@ -64,7 +65,6 @@ class ExecutorFor final : public Executor {
     const ModelConfig& config = weights_.config;
     ExecutorSizes own_sizes = sizes;
     own_sizes.most_samples = sizes.step_tokens;
-    own_sizes.takes_hooks = true;
     slots_.create(config, own_sizes);
     sampled_rows_.reserve(static_cast<size_t>(sizes.step_tokens));
     const ExecutorInfo& info = slots_.info();
@@ -243,30 +243,13 @@ class ExecutorFor final : public Executor {
                       int64_t{segment.position} + row.index + 1,
                       segment.top_logprobs};
       if (segment.guide >= 0) args.guide = plan.guides[static_cast<size_t>(segment.guide)].get();
-      if (segment.hook >= 0) {
-        const HookCall& call = plan.hooks[static_cast<size_t>(segment.hook)];
-        args.history = call.tokens;
-        if (call.hook) args.changed = call_hook(call, row_logits);
-      }
+      if (segment.hook >= 0) hooked_.prepare(plan.hooks[static_cast<size_t>(segment.hook)], *float_state_, args);
       backend_->sample(args, token);
       if (segment.scores) append_scores(weights_, row_scores, 1, token.scores);
       result.sampled.push_back(std::move(token));
       row_logits += vocab;
       row_scores += weights_.classifier_bias.size();
     }
-  }
-
-  // Returns the row as a hook changed it, or null where the hook left no finite logit.
-  const float* call_hook(const HookCall& call, const float* row_logits) {
-    const auto vocab = static_cast<size_t>(slots_.info().vocab_size);
-    hooked_.assign(row_logits, row_logits + vocab);
-    float_state_->as_found([&] { (*call.hook)(hooked_, call.tokens); });
-    bool any = false;
-    for (float& logit : hooked_) {
-      if (!(logit < HUGE_VALF)) logit = -HUGE_VALF;  // NaN too
-      any |= logit > -HUGE_VALF;
-    }
-    return any ? hooked_.data() : nullptr;
   }
 
   std::unique_ptr<B> backend_;
@@ -282,7 +265,7 @@ class ExecutorFor final : public Executor {
   std::vector<Buffer<arith::CosSin>> angles_;
   Workspace workspace_;
   std::vector<SampledRow> sampled_rows_;     // of the step being run
-  std::vector<float> hooked_;                // a row of logits that a hook changes
+  HookedRow hooked_;                         // the row being sampled from, where it has a hook
   const FloatState* float_state_ = nullptr;  // of the step being run
 };
 

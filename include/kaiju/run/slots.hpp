@@ -20,7 +20,6 @@ struct ExecutorSizes {
   int32_t slot_count = 1;    // number of live sequences
   int32_t step_tokens = 64;  // most tokens in one plan
   int32_t most_samples = 1;  // see ExecutorInfo
-  bool takes_hooks = false;  // see ExecutorInfo
   PerKind<int32_t> block_count;
   // If share_memory is true, both kinds of cache block share one memory, which is at least as large as two separate
   // ones would be together. Block number b of a kind lies at offset b * block_bytes[kind] in this memory.
@@ -58,7 +57,6 @@ class Slots {
     info_.slot_count = sizes.slot_count;
     info_.step_tokens = sizes.step_tokens;
     info_.most_samples = sizes.most_samples;
-    info_.takes_hooks = sizes.takes_hooks;
     info_.label_count = config.label_count();
     lay_out_cache(config, sizes);
     slots_.resize(static_cast<size_t>(sizes.slot_count));
@@ -191,6 +189,8 @@ class Slots {
                               std::to_string(segment.token_count) + "; this executor samples from at most " +
                               std::to_string(info_.most_samples));
       if (segment.guide != -1 || segment.hook != -1) KAIJU_TRY(check_guide(plan, segment));
+      if (segment.sample_count > 0 && segment.hook == -1 && slots_[segment.slot].sampling.chain)
+        return internal_error("a plan samples by a chain without the tokens that it is to be shown");
       if (segment.top_logprobs < 0) return internal_error("a plan asks for a negative number of alternatives");
       if (segment.position < 0 || segment.position > info_.context - segment.token_count)
         return internal_error("a plan runs past the context");
@@ -222,8 +222,6 @@ class Slots {
     if (segment.guide < -1 || segment.guide >= static_cast<int32_t>(plan.guides.size()) || segment.hook < -1 ||
         segment.hook >= static_cast<int32_t>(plan.hooks.size()))
       return internal_error("a plan names a guide or a hook that it does not contain");
-    if (segment.hook != -1 && !info_.takes_hooks)
-      return internal_error("a plan has a hook, and this executor takes none");
     if (segment.guide == -1) return {};
     const TokenGuide& guide = *plan.guides[static_cast<size_t>(segment.guide)];
     if (!guide.allowed.empty() && guide.allowed.size() != static_cast<size_t>(mask_words(info_.vocab_size)))

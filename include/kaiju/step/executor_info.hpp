@@ -25,7 +25,6 @@ struct ExecutorInfo {
   int32_t step_tokens = 0;       // most tokens one plan may carry
   int32_t most_samples = 1;      // rows of one segment that may be sampled from (Segment::sample_count)
   int32_t label_count = 0;       // of the model's classifier; 0: it has none
-  bool takes_hooks = false;      // whether segments may have hooks (Segment::hook)
   PerKind<int32_t> block_count;  // block numbers of each kind: 0 to this
   PerKind<int64_t> block_bytes;  // bytes of one block
   // Global and window blocks may share one memory, which is divided into slabs of equal size. When blocks of one kind

@@ -32,8 +32,8 @@ struct SamplingSpec {
   uint64_t seed = 0;
   uint32_t stream = 0;  // tells retries of one request apart
   std::vector<std::pair<int32_t, float>> logit_bias;
-  // Takes the place of the fields above, but not of seed, stream and logit_bias. Needs ExecutorInfo::takes_hooks, and
-  // a HookCall with each sample. Null: no chain.
+  // Takes the place of the fields above, but not of seed, stream and logit_bias. Needs a HookCall with each sample.
+  // Null: no chain.
   std::shared_ptr<const SamplerChain> chain;
 };
 
@@ -125,8 +125,7 @@ struct Segment {
   bool scores = false;
   // What the sampled token may be: an index into StepPlan::guides, or -1 for no guide. Needs a sample_count of 1.
   int32_t guide = -1;
-  // What changes the logits of the sampled row: an index into StepPlan::hooks, or -1. Needs a sample_count of 1 and
-  // ExecutorInfo::takes_hooks.
+  // What changes the logits of the sampled row: an index into StepPlan::hooks, or -1. Needs a sample_count of 1.
   int32_t hook = -1;
 };
 

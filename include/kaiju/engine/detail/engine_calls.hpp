@@ -213,9 +213,6 @@ inline Status EngineImpl::check_options(const RequestOptions& options) const {
                             std::to_string(std::min(kMaxTopLogprobs, info().vocab_size)));
   if (options.scores && info().label_count == 0)
     return Status(StatusCode::kUnsupported, "the model has no classifier: ask for tokens without scores");
-  if (options.logits_hook && !info().takes_hooks)
-    return Status(StatusCode::kUnsupported,
-                  "this backend takes no logits hook: create the engine on the CPU, or use logit biases or a guide");
   for (const int32_t token : stop_tokens_of(options))
     if (token < 0 || token >= info().vocab_size)
       return invalid_argument("a stop token is " + std::to_string(token) + "; tokens are 0 to " +
@@ -277,10 +274,6 @@ inline Status EngineImpl::check_length(Request& request, size_t prompt_tokens) c
 inline Result<SamplingSpec> EngineImpl::sampling_of(const SamplingParams& params) const {
   Result<SamplingSpec> spec = check_sampling(params, info().vocab_size);
   if (!spec.ok() || !spec->chain) return spec;
-  if (!info().takes_hooks)
-    return Status(StatusCode::kUnsupported,
-                  "this backend draws in one order, repetition_penalty, temperature, top_k, min_p, top_p, each at most "
-                  "once and without a window: create the engine on the CPU for other samplers");
   if (params.breakers.empty()) return spec;
   if (!pieces_) return invalid_argument("breakers need a tokenizer, and this engine has none");
   SamplerChain chain = *spec->chain;

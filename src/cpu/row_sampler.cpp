@@ -1,12 +1,13 @@
-// CpuBackend::sample: the same result as the reference's sample_row, without scalar exponentials and without sorting
+// RowSampler: the same result as the reference's sample_row, without scalar exponentials and without sorting
 // the whole vocabulary. Kernels compute the masses. Only logits above a floor are sorted, and the floor is lowered
 // until all needed candidates are certainly among them. The order is by logit, so these candidates are a prefix of the
 // contract's order.
 #include <algorithm>
 #include <cmath>
 
+#include "instruction_sets.hpp"
 #include "kaiju/backend/chain_draw.hpp"
-#include "kaiju/backend/cpu.hpp"
+#include "kaiju/backend/row_sampler.hpp"
 #include "kaiju/base/random.hpp"
 #include "kernels.hpp"
 
@@ -114,15 +115,30 @@ int32_t draw_from_all(const std::vector<uint32_t>& masses, int32_t count, uint64
 
 }  // namespace
 
-void CpuBackend::sample(const SampleArgs& args, SampledToken& result) {
+RowSampler::RowSampler() {
+  for (const cpu::InstructionSet& set : cpu::instruction_sets())
+    if (set.runs_here()) {
+      kernels_ = &set.kernels();
+      return;
+    }
+}
+
+void RowSampler::reserve(int32_t vocab_size) {
+  const auto count = static_cast<size_t>(vocab_size);
+  masses_.reserve(count);
+  adjusted_.reserve(count);
+  candidates_.reserve(count);
+}
+
+void RowSampler::sample(const SampleArgs& args, SampledToken& result) {
   const SamplingSpec& spec = *args.spec;
   const int32_t count = args.vocab_size;
-  const float plain_maximum = kernels_.maximum(args.logits, count);
+  const float plain_maximum = kernels_->maximum(args.logits, count);
   const double log_total =
-      arith::natural_log(kernels_.masses(args.logits, count, plain_maximum, arith::kLog2E, nullptr)) - kLn2To30;
+      arith::natural_log(kernels_->masses(args.logits, count, plain_maximum, arith::kLog2E, nullptr)) - kLn2To30;
 
   const float* logits = args.changed ? args.changed : args.logits;
-  float best = args.changed ? kernels_.maximum(logits, count) : plain_maximum;
+  float best = args.changed ? kernels_->maximum(logits, count) : plain_maximum;
   const TokenGuide* const guide = args.guide;
   const bool penalised = spec.repetition_penalty != 1.0f && args.seen, masked = guide && !guide->allowed.empty();
   if (penalised || !spec.logit_bias.empty() || masked || (guide && !guide->logit_bias.empty())) {
@@ -138,7 +154,7 @@ void CpuBackend::sample(const SampleArgs& args, SampledToken& result) {
     if (guide) add(guide->logit_bias);
     if (masked) exclude(guide->allowed, count, adjusted_.data());
     logits = adjusted_.data();
-    best = kernels_.maximum(logits, count);
+    best = kernels_->maximum(logits, count);
   }
 
   if (spec.chain) {
@@ -151,7 +167,7 @@ void CpuBackend::sample(const SampleArgs& args, SampledToken& result) {
     const uint64_t random = random_bits(spec.seed, spec.stream, static_cast<uint64_t>(args.position));
     masses_.resize(static_cast<size_t>(count));
     const uint64_t total =
-        kernels_.masses(logits, count, best, arith::temperature_factor(spec.temperature), masses_.data());
+        kernels_->masses(logits, count, best, arith::temperature_factor(spec.temperature), masses_.data());
     const bool whole = (spec.top_k <= 0 || spec.top_k >= count) && spec.min_p <= 0.0f && spec.top_p >= 1.0f;
     if (whole) {
       result.token = draw_from_all(masses_, count, total, random);

@@ -1,0 +1,36 @@
+// RowSampler: samples tokens from rows of logits in host memory, with the kernels of one instruction set. It gives the
+// same bits as the reference's sample_row. The CPU backend samples with one; a GPU backend does where a chain of
+// samplers or a hook has to see the logits.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kaiju/arith/sampling.hpp"
+#include "kaiju/backend/backend.hpp"
+
+namespace kaiju {
+
+namespace cpu {
+struct Kernels;
+}  // namespace cpu
+
+class RowSampler {
+ public:
+  // With the kernels of the fastest instruction set that this machine can run.
+  RowSampler();
+  explicit RowSampler(const cpu::Kernels& kernels) : kernels_(&kernels) {}
+
+  // Takes the memory that sampling from so many tokens needs; throws std::bad_alloc.
+  void reserve(int32_t vocab_size);
+  // One thread at a time may call sample, and it must have the floating-point state of base/float_state.hpp.
+  void sample(const SampleArgs& args, SampledToken& result);
+
+ private:
+  const cpu::Kernels* kernels_;
+  std::vector<uint32_t> masses_;
+  std::vector<float> adjusted_;  // logits after penalty, bias and mask
+  std::vector<arith::Candidate> candidates_;
+};
+
+}  // namespace kaiju
