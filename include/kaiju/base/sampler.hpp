@@ -33,6 +33,8 @@ inline constexpr size_t kMaxSamplerValues = 4;
 struct Sampler {
   SamplerKind kind = SamplerKind::kTemperature;
   std::array<double, kMaxSamplerValues> values = {};
+
+  bool operator==(const Sampler&) const = default;
 };
 
 // What a value of a sampler may be. A whole value has no fraction. Names and helps end with a zero byte.

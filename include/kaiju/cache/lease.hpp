@@ -26,6 +26,8 @@ struct EditSink {
   int32_t slot = 0;
 };
 
+class Lease;
+
 struct LeaseRequest {
   std::span<const int32_t> prompt;  // not empty; read during start only
   int32_t most_positions = 0;       // most positions that will hold KV
@@ -41,6 +43,10 @@ struct LeaseRequest {
   // Whether the last token may be computed long after the others (a guided request waits for its host). Then no other
   // lease has to wait for the block of that token.
   bool last_waits = false;
+
+  // A running sequence whose tokens before its next() are this prompt without its last token; null: none. Its last,
+  // partly filled block is copied, so that only the prompt's last token is computed. Read during start only.
+  const Lease* twin = nullptr;
 
   SequenceSize size() const { return {most_positions, chunk_tokens}; }
 };
@@ -94,6 +100,7 @@ class Lease {
     else
       release_all(tree);
     request_.prompt = {};
+    request_.twin = nullptr;
     return taken ? Outcome::kStarted : Outcome::kNoRoom;
   }
 
@@ -158,6 +165,7 @@ class Lease {
     int32_t known = 0;         // number of the prompt's first tokens whose global KV is cached, usable or not
     int32_t first_window = 0;  // index of the first window block to hold; the last one is that of the resume point
     SharedTail shared_tail = SharedTail::kNone;
+    bool copies_twin = false;  // the resume point lies in the last block of LeaseRequest::twin, which is copied
   };
 
   static size_t at(int32_t index) { return static_cast<size_t>(index); }
@@ -179,6 +187,7 @@ class Lease {
   Found find(const PrefixTree& tree, Reuse reuse);
   void find_tail(const PrefixTree& tree, Found& found);
   void find_resume(const PrefixTree& tree, Found& found, Reuse reuse);
+  void find_twin(const PrefixTree& tree, Found& found) const;
   NodeId copied_from(const Found& found) const;
   void hold(PrefixTree& tree, const Found& found);
   BlockNeed need(const PrefixTree& tree, const Found& found) const;
@@ -191,7 +200,8 @@ class Lease {
   void pass_shared_tail(PrefixTree& tree, const EditSink& sink);
   void complete_shared_tail(PrefixTree& tree);
   void drop_shared_tail(PrefixTree& tree);
-  void enter_block(PrefixTree& tree, NodeId source, int32_t position, bool copy_global, const EditSink& sink);
+  void enter_block(PrefixTree& tree, const PerKind<BlockId>& from, int32_t position, bool copy_global,
+                   const EditSink& sink);
 
   // -- blocks that are handed out, become full, or leave the window: lease_blocks.hpp --
   void complete(PrefixTree& tree, std::span<const int32_t> tokens, int32_t index);

@@ -34,6 +34,7 @@ enum class DoneReason : int32_t {
   kDeadline = 4,    // the deadline passed before the request was done
   kStopString = 5,  // Event::stop is the index of the string in RequestOptions::stop_strings
   kLoop = 6,        // RequestOptions::loop_guard
+  kRefused = 7,     // the limits of BeamOptions::guidance left no reply
 };
 
 struct RequestCounts {

@@ -10,6 +10,7 @@
 
 #include "kaiju/base/time.hpp"
 #include "kaiju/cache/scope.hpp"
+#include "kaiju/engine/beam_options.hpp"
 #include "kaiju/sample/sampling_params.hpp"
 #include "kaiju/step/plan.hpp"
 
@@ -40,6 +41,9 @@ struct RequestOptions {
   // i samples with variant sampling.variant + i and generates the same tokens as a separate request with that
   // variant. Engine::generate and Conversation accept only 1 as the sequence_count.
   int32_t sequence_count = 1;
+  // With beams, a request searches beams.width replies at once, and its sequences are the best sequence_count of them,
+  // the best first. Tokens that all of them have in common are told as soon as that is certain, the rest at the end.
+  BeamOptions beams;
   int32_t max_tokens = 256;  // generated tokens; 0: only compute the prompt's KV; kToContextEnd
   // Each stop string is UTF-8 and not empty. A stop string ends the reply and is not part of the reply's text. The
   // tokens of a stop string are part of the session's history, but not of a Conversation's turn.

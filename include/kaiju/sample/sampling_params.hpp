@@ -30,6 +30,8 @@ struct SamplingParams {
   // For the sampler kDry: the tokens whose text contains one of these strings are breakers, across which no repetition
   // is found. At most kMaxBreakers strings of 1 to kMaxBreakerBytes bytes.
   std::vector<std::string> breakers;
+
+  bool operator==(const SamplingParams&) const = default;
 };
 inline constexpr size_t kMaxBreakers = 64;
 inline constexpr size_t kMaxBreakerBytes = 64;

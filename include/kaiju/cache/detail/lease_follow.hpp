@@ -51,7 +51,7 @@ inline void Lease::pass_shared_tail(PrefixTree& tree, const EditSink& sink) {
     bound_ = false;
   }
   next_ = position;
-  enter_block(tree, shared_tail_, position, true, sink);
+  enter_block(tree, tail.block, position, true, sink);
   drop_shared_tail(tree);
 }
 
@@ -69,13 +69,12 @@ inline void Lease::drop_shared_tail(PrefixTree& tree) {
   shared_tail_ = kNoNode;
 }
 
-// Goes on at `position`, in the middle of a block that `source` holds.
-inline void Lease::enter_block(PrefixTree& tree, NodeId source, int32_t position, bool copy_global,
+// Goes on at `position`, in the middle of a block whose beginning the blocks `from` hold.
+inline void Lease::enter_block(PrefixTree& tree, const PerKind<BlockId>& from, int32_t position, bool copy_global,
                                const EditSink& sink) {
   const int32_t index = position / kBlockTokens, count = position % kBlockTokens;
-  const Node& from = tree.at(source);
   if (tree.uses(BlockKind::kGlobal)) {
-    const BlockId found = from.block[BlockKind::kGlobal], own = copy_global ? global_for(tree, index) : found;
+    const BlockId found = from[BlockKind::kGlobal], own = copy_global ? global_for(tree, index) : found;
     put(BlockKind::kGlobal, index, own, sink);
     if (copy_global) sink.plan->copies.push_back({BlockKind::kGlobal, found, own, count});
   }
@@ -84,7 +83,7 @@ inline void Lease::enter_block(PrefixTree& tree, NodeId source, int32_t position
     put(BlockKind::kWindow, index, own, sink);
     from_stash_.resize(table_[BlockKind::kWindow].size());
     from_stash_[at(index)] = true;
-    sink.plan->copies.push_back({BlockKind::kWindow, from.block[BlockKind::kWindow], own, count});
+    sink.plan->copies.push_back({BlockKind::kWindow, from[BlockKind::kWindow], own, count});
   }
 }
 

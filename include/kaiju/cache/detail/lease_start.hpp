@@ -21,6 +21,7 @@ inline Lease::Found Lease::find(const PrefixTree& tree, Reuse reuse) {
   if (reuse == Reuse::kAll) find_tail(tree, found);
   found.known = ready_ * kBlockTokens + found.tail_tokens;
   find_resume(tree, found, reuse);
+  if (reuse == Reuse::kAll && request_.twin) find_twin(tree, found);
   if (found.shared_tail == SharedTail::kNone && reuse == Reuse::kAll && shared_tail_possible() &&
       path_count() <= shared_tail_index() && found.resume < request_.regions.shared_tokens)
     found.shared_tail = SharedTail::kToMake;
@@ -69,9 +70,27 @@ inline void Lease::find_resume(const PrefixTree& tree, Found& found, Reuse reuse
   found.resume = position;
 }
 
+// The end of what the twin has computed, where all of its whole blocks were found.
+inline void Lease::find_twin(const PrefixTree& tree, Found& found) const {
+  const Lease& twin = *request_.twin;
+  const int32_t index = twin.next_ / kBlockTokens;
+  if (twin.next_ != limit() || twin.next_ % kBlockTokens == 0 || found.resume == limit() || index != ready_ ||
+      index != path_count() || shared_tail_ != kNoNode)
+    return;
+  for (int32_t i = tree.uses(BlockKind::kWindow) ? tree.first_visible(twin.next_) : index; i < index; ++i)
+    if (!tree.at(path_[at(i)]).has(BlockKind::kWindow)) return;
+  for (const BlockKind kind : kBothKinds)
+    if (tree.uses(kind) && (std::ssize(twin.table_[kind]) <= index || twin.table_[kind][at(index)] == kNoBlock)) return;
+  found.copies_twin = true;
+  found.resume = twin.next_;
+  found.tail = kNoNode;
+  found.tail_tokens = 0;
+  if (tree.uses(BlockKind::kWindow)) found.first_window = tree.first_kept(found.resume);
+}
+
 // The node of the block that the resume point lies in, whose beginning is copied; kNoNode: the point is at an edge.
 inline NodeId Lease::copied_from(const Found& found) const {
-  if (found.resume % kBlockTokens == 0) return kNoNode;
+  if (found.resume % kBlockTokens == 0 || found.copies_twin) return kNoNode;
   return found.tail != kNoNode ? found.tail : path_[at(found.resume / kBlockTokens)];
 }
 
@@ -134,8 +153,15 @@ inline void Lease::insert_prompt(PrefixTree& tree, const Found& found) {
 // The block that the resume point lies in: global KV of a found block is used behind the write mask; everything else is
 // a copy of the lease's own.
 inline void Lease::fill_tables(PrefixTree& tree, const Found& found, const EditSink& sink) {
+  if (found.copies_twin) {
+    const auto index = at(found.resume / kBlockTokens);
+    PerKind<BlockId> from;
+    for (const BlockKind kind : kBothKinds)
+      from[kind] = tree.uses(kind) ? request_.twin->table_[kind][index] : kNoBlock;
+    enter_block(tree, from, found.resume, true, sink);
+  }
   if (copy_source_ != kNoNode) {
-    enter_block(tree, copy_source_, found.resume, found.tail != kNoNode, sink);
+    enter_block(tree, tree.at(copy_source_).block, found.resume, found.tail != kNoNode, sink);
     tree.release_node_window(copy_source_);
     tree.release_node(copy_source_);
     if (found.tail != kNoNode && found.tail_tokens == tree.at(found.tail).count) superseded_ = tree.ref(found.tail);

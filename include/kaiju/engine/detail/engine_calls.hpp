@@ -205,6 +205,7 @@ inline Status EngineImpl::check_tokens(std::span<const int32_t> tokens) const {
 
 inline Status EngineImpl::check_options(const RequestOptions& options) const {
   KAIJU_TRY(check_in_range("sequence_count", options.sequence_count, 1, std::min(kMaxSequences, info().slot_count)));
+  KAIJU_TRY(check_beams(options));
   if (options.max_tokens < 0 && options.max_tokens != kToContextEnd)
     return invalid_argument("max_tokens is " + std::to_string(options.max_tokens) +
                             "; it must be 0 or more, or -1 for what fits the context");
@@ -293,8 +294,8 @@ inline std::vector<std::unique_ptr<Sequence>> EngineImpl::make_sequences(const s
                                                                          const RequestOptions& options,
                                                                          const SamplingSpec& sampling,
                                                                          std::span<const int32_t> history,
-                                                                         std::span<const int32_t> tokens) {
-  const auto count = static_cast<size_t>(options.sequence_count);
+                                                                         std::span<const int32_t> tokens) const {
+  const auto count = static_cast<size_t>(std::max(options.sequence_count, options.beams.width));
   std::vector<std::unique_ptr<Sequence>> sequences;
   for (size_t i = 0; i < count; ++i) {
     auto sequence = std::make_unique<Sequence>();
@@ -312,6 +313,7 @@ inline std::vector<std::unique_ptr<Sequence>> EngineImpl::make_sequences(const s
   request->sequences.assign(count, nullptr);
   request->histories.resize(count);
   request->unended = options.sequence_count;
+  if (options.beams.width > 0) make_beams(*request, options, sampling, sequences);
   return sequences;
 }
 
@@ -376,9 +378,10 @@ inline RequestId EngineImpl::enqueue(Inbox& inbox, History& history, Command com
                                               .user_data = request.user_data,
                                               .own_events = own_events,
                                               .prompt_count = request.prompt_count,
-                                              .sequence_count = static_cast<int32_t>(command.sequences.size()),
+                                              .sequence_count = request.unended,
                                               .guided = request.guided,
-                                              .hooked = request.shows_tokens});
+                                              .hooked = request.shows_tokens,
+                                              .beams = request.beams != nullptr});
   // Nothing below fails.
   inbox.commands.push_back(std::move(command));
   history.known = true;

@@ -1,6 +1,6 @@
 // EngineImpl: what an Engine is made of. engine.hpp says what it promises, call by call; its calls from any thread are
-// in engine_calls.hpp, those about one sequence of a request in engine_sequences.hpp, the step in engine_step.hpp,
-// saving and restoring in engine_saved.hpp.
+// in engine_calls.hpp, those about one sequence of a request in engine_sequences.hpp, the step in engine_step.hpp, beam
+// search in engine_beams.hpp, saving and restoring in engine_saved.hpp.
 #pragma once
 
 #include <algorithm>
@@ -112,11 +112,10 @@ class EngineImpl {
   Status check_length(Request& request, size_t prompt_tokens) const;
   std::shared_ptr<Request> make_request(const RequestOptions& options) const;
   Result<SamplingSpec> sampling_of(const SamplingParams& params) const;
-  static std::vector<std::unique_ptr<Sequence>> make_sequences(const std::shared_ptr<Request>& request,
-                                                               const RequestOptions& options,
-                                                               const SamplingSpec& sampling,
-                                                               std::span<const int32_t> history,
-                                                               std::span<const int32_t> tokens);
+  std::vector<std::unique_ptr<Sequence>> make_sequences(const std::shared_ptr<Request>& request,
+                                                        const RequestOptions& options, const SamplingSpec& sampling,
+                                                        std::span<const int32_t> history,
+                                                        std::span<const int32_t> tokens) const;
   Result<History*> ready_to_submit(Inbox& inbox, SessionId session) const;
   static RequestId enqueue(Inbox& inbox, History& history, Command command, Ring<Event>* own_events);
 
@@ -129,6 +128,23 @@ class EngineImpl {
   void cut(Sequence& sequence, int32_t length);
   void say_again(Sequence& sequence);
   void take_guide(Sequence& sequence, std::shared_ptr<const TokenGuide> guide);
+
+  // -- beam search: engine_beams.hpp --
+  Status check_beams(const RequestOptions& options) const;
+  void make_beams(Request& request, const RequestOptions& options, const SamplingSpec& sampling,
+                  std::vector<std::unique_ptr<Sequence>>& sequences) const;
+  void take_beam_sample(Sequence& sequence, SampledToken& sampled, TimePoint now);
+  DoneReason end_of_beam(const Sequence& beam, int32_t token) const;
+  void advance_beams(Request& request);
+  static void append_beam_scores(const BeamGroup& group, const Sequence& beam, std::vector<float>& to);
+  void copy_beam(const Sequence& parent, Sequence& child);
+  Event beam_event(const Sequence& any, int32_t result, int32_t generated, EventKind kind) const;
+  void tell_beam_token(const Sequence& any, int32_t result, size_t at, const BeamReply& reply, ReplyText& text);
+  void tell_common(Request& request);
+  void end_search(Request& request, const std::vector<Sequence*>& before);
+  void tell_beam_end(Request& request, const Sequence& any, int32_t result, std::vector<int32_t> reply, ReplyText& text,
+                     DoneReason reason);
+  void cancel_beams(Request& request, DoneReason reason);
 
   template <class Answer, class Body>
   Answer between_steps(Body body);
@@ -149,6 +165,8 @@ class EngineImpl {
   Status start(const StepPlan& plan);
   Status finish();
   void tell_suspended(Sequence& sequence);
+  // Of the sequences of a request with beams, the first speaks for all.
+  static bool is_silent(const Sequence& sequence) { return sequence.request->beams && sequence.index > 0; }
   void tell_moves();
   bool is_planned(const Sequence& sequence) const;
   bool is_ending(SessionId session);
@@ -198,12 +216,14 @@ class EngineImpl {
   std::vector<Command> commands_;
   std::vector<Event> events_;
   std::vector<Ending> endings_;
+  std::vector<std::shared_ptr<Request>> advancing_;  // all their live beams have been sampled from in this step
   Metrics metrics_;
   bool all_failed_ = true;  // false: the engine stopped, and not every request was told
 };
 
 }  // namespace kaiju
 
+#include "kaiju/engine/detail/engine_beams.hpp"
 #include "kaiju/engine/detail/engine_calls.hpp"
 #include "kaiju/engine/detail/engine_saved.hpp"
 #include "kaiju/engine/detail/engine_sequences.hpp"

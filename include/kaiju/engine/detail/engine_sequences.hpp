@@ -27,6 +27,9 @@ Status EngineImpl::call_sequence(RequestId request, SequenceCall call, Check che
     return inbox_.locked([&](Inbox& inbox) -> Status {
       Result<RequestControl*> control = control_of(inbox, request, call.sequence);
       if (!control.ok()) return control.status();
+      if ((*control)->beams)
+        return {StatusCode::kUnsupported, "request " + std::to_string(request) +
+                                              " searches with beams, and its sequences are the search's alone"};
       if (inbox.sequence_calls >= static_cast<size_t>(options_.max_events))
         return {StatusCode::kBusy, "too many calls about sequences wait for the next step: call step first"};
       KAIJU_TRY(check(**control, call));
@@ -164,6 +167,7 @@ inline void EngineImpl::fork_in_flight(Request& request, const Sequence* parent,
     request.histories.resize(count);
   }
   child->index = call.child;
+  child->twin = call.sequence;
   ++request.unended;
   if (!parent) {
     child->request = request.shared_from_this();

@@ -223,7 +223,8 @@ inline bool EngineImpl::is_ending(SessionId session) {
 // Ends all sequences of a request, wherever they are.
 inline void EngineImpl::end_request(RequestId id, DoneReason reason) {
   Request* const request = scheduler_.find(id);
-  if (!request) return;
+  if (!request || request->unended == 0) return;
+  if (request->beams) return cancel_beams(*request, reason);
   const std::vector<Sequence*> sequences = request->sequences;  // the request goes with the last one
   for (Sequence* sequence : sequences)
     if (sequence && sequence->live()) end_sequence(*sequence, reason);
@@ -261,7 +262,7 @@ inline void EngineImpl::release_planned() {
 }
 
 inline void EngineImpl::tell_suspended(Sequence& sequence) {
-  if (std::exchange(sequence.told_suspended, true)) return;
+  if (std::exchange(sequence.told_suspended, true) || is_silent(sequence)) return;
   events_.push_back(event_of(sequence, EventKind::kSuspended));
 }
 
@@ -269,7 +270,7 @@ inline void EngineImpl::tell_moves() {
   for (Sequence* sequence : scheduler_.displaced())
     if (!sequence->has_slot()) tell_suspended(*sequence);
   for (const auto& sequence : scheduler_.running())
-    if (std::exchange(sequence->told_suspended, false)) events_.push_back(event_of(*sequence, EventKind::kResumed));
+    if (std::exchange(sequence->told_suspended, false) && !is_silent(*sequence)) events_.push_back(event_of(*sequence, EventKind::kResumed));
 }
 
 inline Status EngineImpl::commit() {
@@ -294,6 +295,13 @@ inline Status EngineImpl::commit() {
       scheduler_.commit(sequence, sequence.granted);
       continue;
     }
+    if (sequence.request->beams) {
+      scheduler_.commit(sequence, sequence.granted);
+      if (sample_count == 0) continue;
+      if (!fits(own[0], ran)) return wrong_answer(samples);
+      take_beam_sample(sequence, own[0], computed);
+      continue;
+    }
     bool done = false;
     DoneReason reason = DoneReason::kLength;
     size_t kept = 0;
@@ -316,6 +324,8 @@ inline Status EngineImpl::commit() {
       tell_end(*scheduler_.finish(i), reason);
     }
   }
+  for (const std::shared_ptr<Request>& request : advancing_) advance_beams(*request);
+  advancing_.clear();
   release_planned();
   return {};
 }

@@ -39,6 +39,7 @@ struct RequestControl {
   int32_t kept = 0;            // the sequence whose tokens become the session's history
   bool guided = false;
   bool hooked = false;  // it has a logits hook or a chain of samplers
+  bool beams = false;
 };
 
 // What the host wants of one sequence of a request.

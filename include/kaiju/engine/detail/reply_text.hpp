@@ -48,6 +48,8 @@ class ReplyText {
     stop_.begin_again();
     if (guard_) guard_->begin_again();
   }
+  // Whether there is anything that may end the text.
+  bool may_stop() const { return guard_ || stop_.any(); }
   // Whether a stop string or the guard has ended the text.
   bool stopped() const { return stop_.stopped() || (guard_ && guard_->stopped()); }
   // Index of the stop string that was complete; -1: none was.

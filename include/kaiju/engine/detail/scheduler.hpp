@@ -72,6 +72,10 @@ class Scheduler {
     books_.close(session);
     blocked_ = false;
   }
+  // Takes a sequence out for good, like remove, and forgets its resume points: nobody will continue it.
+  void discard(Sequence& sequence);
+  // A sequence gives up its slot, if it has one, and forgets its resume points. It may go on with other tokens.
+  void give_up(Sequence& sequence);
   // The engine has stopped: nothing runs or waits any more. The books stay as they are.
   void abandon();
 
@@ -123,6 +127,7 @@ class Scheduler {
   Sequence* wait(std::unique_ptr<Sequence>&& sequence);
   std::unique_ptr<Sequence> leave(std::unique_ptr<Sequence> sequence, SequenceState state);
   void close_gaps();
+  void drop_points(Sequence& sequence);
 
   // -- scheduler_admission.hpp --
   void renew();
@@ -131,6 +136,7 @@ class Scheduler {
   void admit(StepPlan& plan, TimePoint now);
   bool promote(Sequence& sequence, BlockNeed& promised);
   bool release_promoted();
+  static const Sequence* twin_of(const Sequence& sequence);
   LeaseRequest lease_request(Sequence& sequence);
   bool start(Sequence& sequence, StepPlan& plan);
 

@@ -42,7 +42,7 @@ inline void Scheduler::renew() {
 
 inline int32_t Scheduler::positions_to_lease(const Sequence& sequence) const {
   const int32_t most = sequence.request->most_positions();
-  if (limits_.reserve_tokens == 0) return most;
+  if (limits_.reserve_tokens == 0 || sequence.request->beams) return most;
   return static_cast<int32_t>(std::min<int64_t>(most, int64_t{sequence.token_count()} + limits_.reserve_tokens));
 }
 
@@ -101,6 +101,15 @@ inline bool Scheduler::release_promoted() {
   return any;
 }
 
+// The sequence that it was forked from, while that has computed the same tokens and no more; null: it has not.
+inline const Sequence* Scheduler::twin_of(const Sequence& sequence) {
+  if (sequence.twin < 0 || sequence.ran_before) return nullptr;
+  const Sequence* const twin = sequence.request->sequences[static_cast<size_t>(sequence.twin)];
+  const auto count = static_cast<std::ptrdiff_t>(sequence.token_count()) - 1;
+  if (!twin || !twin->has_slot() || twin->next != count || twin->cut_to) return nullptr;
+  return std::equal(sequence.tokens->begin(), sequence.tokens->begin() + count, twin->tokens->begin()) ? twin : nullptr;
+}
+
 inline LeaseRequest Scheduler::lease_request(Sequence& sequence) {
   LeaseRequest request;
   request.prompt = *sequence.tokens;
@@ -110,6 +119,7 @@ inline LeaseRequest Scheduler::lease_request(Sequence& sequence) {
   request.owner = sequence.request->session;
   request.counted_from = sequence.counted;
   request.last_waits = sequence.request->guided;
+  if (const Sequence* const twin = twin_of(sequence)) request.twin = &twin->lease;
   return request;
 }
 

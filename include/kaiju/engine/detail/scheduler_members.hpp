@@ -52,6 +52,31 @@ inline void Scheduler::cut(Sequence& sequence, int32_t count) {
   wait(std::move(stopped));
 }
 
+inline void Scheduler::discard(Sequence& sequence) {
+  std::unique_ptr<Sequence> taken = take(sequence);
+  drop_points(sequence);
+  leave(std::move(taken), SequenceState::kEnded);
+}
+
+inline void Scheduler::give_up(Sequence& sequence) {
+  if (sequence.state == SequenceState::kSuspending) {
+    suspend(sequence);
+  } else if (sequence.has_slot()) {
+    std::unique_ptr<Sequence> stopped = stop(sequence.row);
+    move(sequence, SequenceState::kWaiting);
+    wait(std::move(stopped));
+  }
+  drop_points(sequence);
+  sequence.ran_before = false;
+}
+
+inline void Scheduler::drop_points(Sequence& sequence) {
+  for (std::vector<NodeRef>* points : {&sequence.first_points, &sequence.last_points}) {
+    for (const NodeRef& point : *points) tree_.drop_point(point);
+    points->clear();
+  }
+}
+
 inline void Scheduler::abandon() {
   running_.clear();
   waiting_.clear();

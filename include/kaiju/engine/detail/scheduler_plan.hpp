@@ -31,7 +31,7 @@ inline Status Scheduler::plan_next(StepPlan& plan) {
   if (admits || tree_.tiers()) return {};  // copies into lower tiers have to come before what is written in their place
   int32_t rows = 0;
   for (const auto& sequence : running_) {
-    if (sequence->request->shows_tokens) return {};
+    if (sequence->request->shows_tokens || sequence->request->beams) return {};
     if (is_beside(*sequence)) {
       rows += joins(*sequence) ? 1 : 0;
       if (joins(*sequence) &&

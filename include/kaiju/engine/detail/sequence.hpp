@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kaiju/cache/lease.hpp"
+#include "kaiju/engine/detail/beam_group.hpp"
 #include "kaiju/engine/detail/reply_text.hpp"
 #include "kaiju/engine/detail/sequence_state.hpp"
 #include "kaiju/engine/event.hpp"
@@ -35,6 +36,7 @@ struct Request : std::enable_shared_from_this<Request> {
   LogitsHook hook;
   bool shows_tokens = false;  // a hook or a chain of samplers is shown the tokens of its sequences
   std::vector<int32_t> stop_tokens;
+  std::shared_ptr<BeamGroup> beams;  // null: each sequence is a reply of its own
   int32_t prompt_count = 0;
   int32_t priority = 0;
   std::optional<TimePoint> deadline;
@@ -74,7 +76,10 @@ struct Sequence {
   std::vector<int32_t> drafts;  // proposed tokens from position `drafts_at` on, not sampled yet
   int32_t drafts_at = 0;
   std::shared_ptr<const TokenGuide> guide;  // of a guided request: for the next token that is sampled; null: none yet
+  int32_t twin = -1;                        // index of the sequence that it was forked from, until it starts; -1: none
   std::optional<int32_t> cut_to;            // kCutting, or kSuspending: its number of tokens once it has left its slot
+
+  BeamPath beam;                            // of a request with beams
 
   // What it holds of the cache, and what the cache remembers of it.
   Lease lease;                   // while it has a slot
@@ -96,7 +101,10 @@ struct Sequence {
   // The host has to say what its next token may be, before the last of its tokens can be computed.
   bool awaits_guide() const { return request->guided && !guide && request->max_tokens > 0; }
   // Tokens that may be computed now.
-  int32_t ready() const { return remaining() - (awaits_guide() ? 1 : 0); }
+  int32_t ready() const {
+    if (request->beams && (beam.spare || beam.sampled)) return 0;
+    return remaining() - (awaits_guide() ? 1 : 0);
+  }
   // All is computed but the token sampled last.
   bool decoding() const { return counts.generated > 0 && remaining() == 1; }
   bool started() const { return admitted != TimePoint(); }

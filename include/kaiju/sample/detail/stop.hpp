@@ -15,6 +15,7 @@ namespace kaiju {
 class StopMatcher {
  public:
   StopMatcher() = default;
+  bool any() const { return !stops_.empty(); }
   explicit StopMatcher(std::vector<std::string> stops) : stops_(std::move(stops)) {}
 
   bool stopped() const { return stopped_; }
