@@ -300,6 +300,7 @@ def tokens_number(text):
 
 
 def build(args):
+    import sentencepiece  # noqa: F401  the workers need it, and a pool whose workers cannot start waits for ever
     began = time.time()
     os.makedirs(args.out, exist_ok=True)
     progress("reading " + args.text)

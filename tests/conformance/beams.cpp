@@ -62,12 +62,16 @@ class Talk {
     REQUIRE(request.ok());
     return *request;
   }
+  void step() {
+    const Status status = engine_->step();
+    INFO(status.message());
+    REQUIRE(status.ok());
+    for (Event event; engine_->poll(event);) take(event);
+  }
   void drain() {
-    while (engine_->pending() > 0) {
-      const Status status = engine_->step();
-      INFO(status.message());
-      REQUIRE(status.ok());
-      for (Event event; engine_->poll(event);) take(event);
+    for (int steps = 0; engine_->pending() > 0; ++steps) {
+      REQUIRE(steps < 20000);
+      step();
     }
   }
   std::vector<Reply> search(const Tokens& prompt, const RequestOptions& options) {
@@ -108,7 +112,7 @@ class Talk {
     if (event.kind == EventKind::kToken) {
       reply.tokens.push_back(event.token);
       reply.logprobs.push_back(arith::bits_of(event.logprob));
-    } else {
+    } else if (event.kind == EventKind::kDone || event.kind == EventKind::kSequenceDone) {
       CHECK(event.counts.generated == static_cast<int32_t>(reply.tokens.size()));
       reply.reason = event.reason;
     }
@@ -117,6 +121,8 @@ class Talk {
   std::shared_ptr<Engine> engine_;
   std::map<Tokens, Next> next_;
 };
+
+double probability(float score) { return 1.0 / (1.0 + std::exp(-static_cast<double>(score))); }
 
 // A beginning of the plain search.
 struct Path {
@@ -174,7 +180,10 @@ class PlainSearch {
           beams_.guidance.label_weights.empty() ? 1.0 : static_cast<double>(beams_.guidance.label_weights[label]);
       if (weight == 0.0) continue;
       double sum = 0.0, largest = 0.0;
-      for (const auto& each : scores) sum += double(each[label]), largest = std::max(largest, double(each[label]));
+      for (const auto& each : scores) {
+        sum += probability(each[label]);
+        largest = std::max(largest, probability(each[label]));
+      }
       double value = largest;
       if (beams_.guidance.risk == Guidance::Risk::kMean) value = sum / static_cast<double>(scores.size());
       if (beams_.guidance.risk == Guidance::Risk::kLogOdds) value = std::log(largest / (1 - largest));
@@ -185,7 +194,7 @@ class PlainSearch {
   bool is_refused(const Reply& reply) {
     for (const auto& scores : scores_of(reply))
       for (size_t label = 0; label < beams_.guidance.limits.size(); ++label)
-        if (scores[label] >= beams_.guidance.limits[label]) return true;
+        if (probability(scores[label]) >= static_cast<double>(beams_.guidance.limits[label])) return true;
     return false;
   }
 
@@ -321,4 +330,164 @@ TEST_CASE("beams of any width, guided and diverse, are those of a plain search, 
       CHECK(found == PlainSearch(talk, prompt, options).run());
     }
   }
+}
+
+TEST_CASE("limits refuse a beam whose score reaches them, and a search without any left is refused") {
+  for (const std::string& backend : backend_names()) {
+    INFO(backend);
+    Talk talk(backend, 1);
+    RequestOptions options = beams_of(4, 6, 4);
+    const Tokens prompt = prompt_of(30);
+    const std::vector<Reply> free = talk.search(prompt, options);
+    const auto of_prompt = static_cast<float>(probability(talk.next(prompt).scores[0]));
+    options.beams.guidance.limits = {of_prompt - 1e-4f, 2.0f};  // the prompt alone reaches it
+    for (const Reply& reply : talk.search(prompt, options)) {
+      CHECK(reply.reason == DoneReason::kRefused);
+      CHECK(reply.tokens.empty());
+    }
+    options.beams.guidance.limits = {2.0f, 2.0f};
+    CHECK(talk.search(prompt, options) == free);
+    // Some beams are refused on the way, others not.
+    std::vector<float> seen;
+    for (const Reply& reply : free)
+      for (size_t count = 1; count < reply.tokens.size(); ++count) {
+        Tokens text = prompt;
+        text.insert(text.end(), reply.tokens.begin(), reply.tokens.begin() + static_cast<std::ptrdiff_t>(count));
+        seen.push_back(static_cast<float>(probability(talk.next(text).scores[0])));
+      }
+    std::sort(seen.begin(), seen.end());
+    seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
+    const float between = (seen[seen.size() / 2] + seen[seen.size() / 2 - 1]) / 2;
+    options.beams.guidance.limits = {std::max(between, of_prompt + 1e-4f), 2.0f};
+    CHECK(talk.search(prompt, options) == PlainSearch(talk, prompt, options).run());
+  }
+}
+
+TEST_CASE("beams give the same replies beside other requests, after a suspension and with little memory") {
+  const int32_t arithmetic = GENERATE(1, 2);
+  for (const std::string& backend : backend_names()) {
+    INFO(backend << ", arithmetic " << arithmetic);
+    const RequestOptions options = beams_of(4, 20, 4);
+    RequestOptions plain;
+    plain.max_tokens = 25;
+    Talk alone(backend, arithmetic);
+    const std::vector<Reply> expected = alone.search(prompt_of(70), options);
+    const std::vector<Reply> expected_plain = alone.search(prompt_of(50), plain);
+
+    Talk busy(backend, arithmetic, 6);  // not all at once
+    std::vector<RequestId> searches, others;
+    for (int i = 0; i < 3; ++i) {
+      searches.push_back(busy.submit(prompt_of(70), options));
+      others.push_back(busy.submit(prompt_of(50), plain));
+    }
+    for (int i = 0; i < 6; ++i) busy.step();
+    REQUIRE(busy.engine().suspend(searches[0]).ok());
+    for (int i = 0; i < 5; ++i) busy.step();
+    REQUIRE(busy.engine().resume(searches[0]).ok());
+    busy.drain();
+    for (const RequestId search : searches) CHECK(busy.replies[search] == expected);
+    for (const RequestId other : others) CHECK(busy.replies[other] == expected_plain);
+  }
+}
+
+TEST_CASE("a fork of a search copies one block and computes one token") {
+  for (const std::string& backend : backend_names()) {
+    INFO(backend);
+    Talk talk(backend, 1);
+    const uint64_t before = talk.engine().metrics().tokens_prefilled;
+    talk.search(prompt_of(100), beams_of(4, 20, 4));
+    CHECK(talk.engine().metrics().tokens_prefilled - before == 100);  // the prompt, once
+    CHECK(talk.engine().metrics().tokens_decoded <= 1 + 19 * 4);
+  }
+}
+
+TEST_CASE("what every beam begins with is told before the search ends, and a cancelled search keeps that") {
+  Talk talk("portable", 1);
+  RequestOptions options = beams_of(3, 40);
+  const std::vector<Reply> whole = talk.search(prompt_of(40), options);
+  const RequestId request = talk.submit(prompt_of(40), options);
+  size_t told = 0;
+  for (int i = 0; i < 30; ++i) {
+    talk.step();
+    if (!talk.replies[request].empty()) told = talk.replies[request][0].tokens.size();
+  }
+  CHECK(told > 0);
+  CHECK(told < 40);
+  REQUIRE(talk.engine().cancel(request).ok());
+  talk.drain();
+  const Reply& cut = talk.replies[request][0];
+  CHECK(cut.reason == DoneReason::kCancelled);
+  CHECK(cut.tokens.size() >= told);
+  CHECK(std::equal(cut.tokens.begin(), cut.tokens.end(), whole[0].tokens.begin()));
+}
+
+TEST_CASE("a stochastic search samples without replacement") {
+  Talk talk("portable", 1);
+  const Tokens prompt = prompt_of(33);
+  // Exactly: the chance that a reply of one token is in a sample of two.
+  const auto& top = talk.next(prompt).top;
+  std::vector<double> chance(kVocab), once(kVocab);
+  for (const TokenLogprob& each : top) once[static_cast<size_t>(each.token)] = std::exp(double(each.logprob));
+  for (int32_t a = 0; a < kVocab; ++a)
+    for (int32_t b = 0; b < kVocab; ++b)
+      if (a != b) {
+        const double both = once[static_cast<size_t>(a)] * once[static_cast<size_t>(b)] / (1 - once[static_cast<size_t>(a)]);
+        chance[static_cast<size_t>(a)] += both;
+        chance[static_cast<size_t>(b)] += both;
+      }
+  constexpr int kRuns = 4000;
+  std::vector<int> counts(kVocab);
+  RequestOptions options = beams_of(2, 1, 2);
+  options.beams.stochastic = true;
+  options.beams.candidates = kVocab;
+  for (int run = 0; run < kRuns; ++run) {
+    options.sampling.seed = static_cast<uint64_t>(run);
+    const std::vector<Reply> found = talk.search(prompt, options);
+    REQUIRE(found.size() == 2);
+    CHECK(found[0].tokens != found[1].tokens);
+    for (const Reply& reply : found) ++counts[static_cast<size_t>(reply.tokens[0])];
+  }
+  for (int32_t token = 0; token < kVocab; ++token) {
+    const double expected = kRuns * chance[static_cast<size_t>(token)],
+                 deviation = std::sqrt(expected * (1 - chance[static_cast<size_t>(token)]));
+    INFO("token " << token << ": " << counts[static_cast<size_t>(token)] << " times, expected " << expected);
+    CHECK(std::abs(counts[static_cast<size_t>(token)] - expected) < 4.5 * deviation + 1);
+  }
+}
+
+TEST_CASE("options of beams that do not fit are refused by name") {
+  Talk talk("portable", 1);
+  const auto says = [&](auto change, StatusCode code, const char* words) {
+    RequestOptions options = beams_of(4, 5);
+    change(options);
+    const Status refused = talk.engine().submit(talk.engine().create_session().value(), prompt_of(5), options).status();
+    INFO(refused.message());
+    CHECK(refused.code() == code);
+    CHECK(refused.message().find(words) != std::string::npos);
+  };
+  constexpr StatusCode kBad = StatusCode::kInvalidArgument, kNo = StatusCode::kUnsupported;
+  says([](RequestOptions& o) { o.beams.width = 33; }, kBad, "beam width");
+  says([](RequestOptions& o) { o.beams.width = -1; }, kBad, "beam width");
+  says([](RequestOptions& o) { o.sequence_count = 5; }, kBad, "at most as many");
+  says([](RequestOptions& o) { o.beams.candidates = 3; }, kBad, "at least the width");
+  says([](RequestOptions& o) { o.beams.groups = 3; }, kBad, "groups");
+  says([](RequestOptions& o) { o.beams.length_penalty = NAN; }, kBad, "length_penalty");
+  says([](RequestOptions& o) { o.beams.diversity = -1; }, kBad, "diversity");
+  says([](RequestOptions& o) { o.beams.groups = 2, o.beams.stochastic = true; }, kBad, "one group");
+  says([](RequestOptions& o) { o.max_tokens = 0; }, kBad, "max_tokens");
+  says([](RequestOptions& o) { o.sampling.temperature = 0.5; }, kBad, "sampling parameters");
+  says([](RequestOptions& o) { o.guided = true; }, kNo, "guided");
+  says([](RequestOptions& o) { o.logprobs = 1; }, kNo, "logprobs");
+  says([](RequestOptions& o) { o.beams.guidance.weight = NAN; }, kBad, "guidance weight");
+  says([](RequestOptions& o) { o.beams.guidance.limits = {0.5f}; }, kBad, "labels");
+  says([](RequestOptions& o) { o.beams.guidance.weight = 1, o.beams.guidance.label_weights = {1, -1}; }, kBad, "weight");
+  Talk without("portable", 2);
+  RequestOptions guided = beams_of(2, 5);
+  guided.beams.guidance.weight = 1;
+  CHECK(without.engine().submit(without.engine().create_session().value(), prompt_of(5), guided).status().code() == kNo);
+
+  const RequestId request = talk.submit(prompt_of(5), beams_of(2, 5));
+  CHECK(talk.engine().fork_sequence(request, 0, 1).status().code() == kNo);
+  CHECK(talk.engine().cut_sequence(request, 0, 5).code() == kNo);
+  talk.drain();
 }

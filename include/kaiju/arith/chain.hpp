@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "kaiju/arith/logistic.hpp"
 #include "kaiju/arith/sampling.hpp"
 #include "kaiju/base/random.hpp"
 #include "kaiju/base/sampler.hpp"
@@ -144,12 +145,6 @@ class Chain {
       sum += product;
     }
     return sum;
-  }
-
-  // exp(x) for x <= 0, in the precision of exp2.
-  static double exp_of(double x) {
-    const auto power = static_cast<float>(x * 1.4426950408889634);
-    return power < -126.0f ? 0.0 : static_cast<double>(exp2(power));
   }
 
   // -- samplers that change logits --

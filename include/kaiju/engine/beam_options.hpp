@@ -6,21 +6,22 @@
 
 namespace kaiju {
 
-// What a beam's classifier scores are worth beside its log-probability. Kaiju's authors have published that the
+// What a beam's classifier scores are worth beside its log-probability. A score s says that its label holds with
+// probability 1 / (1 + exp(-s)). Kaiju's authors have published that the
 // classifier guides their beam search, and no more: this is our reconstruction.
 struct Guidance {
   enum class Risk : int32_t {
-    kMaximum = 0,  // the largest score of any token so far
-    kMean = 1,     // the mean score over the tokens so far
-    kLogOdds = 2,  // ln(s / (1 - s)) of the largest score s
+    kMaximum = 0,  // the largest probability of any token so far
+    kMean = 1,     // the mean probability over the tokens so far
+    kLogOdds = 2,  // the largest score so far, which is the logarithm of the odds
   };
   double weight = 0.0;  // a beam's value is its log-probability - weight * risk; 0: off
   Risk risk = Risk::kMaximum;
   // [labels] factors of the labels; the risk of a beam is the largest product of a factor and a label's risk. Empty:
   // all 1. A label of factor 0 has no part in it.
   std::vector<float> label_weights;
-  // [labels] a beam ends, and is no result, as soon as a score reaches its label's limit; more than 1: no limit. Empty:
-  // no limits.
+  // [labels] a beam ends, and is no result, as soon as a label's probability reaches its limit; more than 1: no limit.
+  // Empty: no limits.
   std::vector<float> limits;
 
   bool active() const { return weight != 0.0 || !limits.empty(); }

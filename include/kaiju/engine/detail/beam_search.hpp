@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "kaiju/arith/sampling.hpp"
+#include "kaiju/arith/logistic.hpp"
 #include "kaiju/base/random.hpp"
 #include "kaiju/engine/beam_options.hpp"
 #include "kaiju/step/result.hpp"
@@ -73,7 +73,7 @@ class BeamSearch {
     double arrival = 0.0;  // stochastic: exp(logprob) times its arrival, an exponential clock of rate exp(logprob)
     int32_t group = 0;
     std::vector<float> worst;  // [labels] largest scores
-    std::vector<double> sum;   // [labels] sums of scores
+    std::vector<double> sum;   // [labels] sums of probabilities
     int32_t scored = 0;        // tokens in the sums
     bool refused = false;
   };
@@ -97,8 +97,6 @@ class BeamSearch {
   void end(const Candidate& candidate, const BeamStep& step, int32_t group, bool stopped);
   void count_chosen(int32_t token);
   bool is_over(int32_t group, const std::vector<Beam>& next, size_t first) const;
-  static double exp_of(double x);
-  static double log_of(double x);
 
   BeamOptions options_;
   int32_t max_tokens_ = 0;
@@ -116,26 +114,16 @@ class BeamSearch {
 
 inline void BeamSearch::see(Beam& beam, std::span<const float> scores) const {
   if (scores.empty()) return;
-  beam.worst.resize(scores.size(), 0.0f);
+  beam.worst.resize(scores.size(), -HUGE_VALF);
   beam.sum.resize(scores.size(), 0.0);
   ++beam.scored;
   for (size_t i = 0; i < scores.size(); ++i) {
     beam.worst[i] = std::max(beam.worst[i], scores[i]);
-    beam.sum[i] += static_cast<double>(scores[i]);
-    if (i < options_.guidance.limits.size() && scores[i] >= options_.guidance.limits[i]) beam.refused = true;
+    const double probability = arith::probability_of(scores[i]);
+    beam.sum[i] += probability;
+    if (i < options_.guidance.limits.size() && probability >= static_cast<double>(options_.guidance.limits[i]))
+      beam.refused = true;
   }
-}
-
-// exp(x) for x <= 0 and ln(x) for x > 0, by the contract's series: the same bits on every machine.
-inline double BeamSearch::exp_of(double x) {
-  const auto power = static_cast<float>(x * 1.4426950408889634);
-  return power < -126.0f ? 0.0 : static_cast<double>(arith::exp2(power));
-}
-inline double BeamSearch::log_of(double x) {
-  int exponent = 0;
-  const double fraction = std::frexp(x, &exponent);  // exact
-  const double shift = KAIJU_ROUNDED((exponent - 53) * 0.6931471805599453);
-  return arith::natural_log(static_cast<uint64_t>(fraction * 0x1p53)) + shift;
 }
 
 inline double BeamSearch::risk_of(const Beam& beam) const {
@@ -145,11 +133,9 @@ inline double BeamSearch::risk_of(const Beam& beam) const {
   for (size_t i = 0; i < beam.worst.size(); ++i) {
     const double factor = i < guidance.label_weights.size() ? static_cast<double>(guidance.label_weights[i]) : 1.0;
     if (factor == 0.0) continue;
-    const auto worst = static_cast<double>(beam.worst[i]);
-    double of_label = worst;
+    double of_label = static_cast<double>(beam.worst[i]);
+    if (guidance.risk == Guidance::Risk::kMaximum) of_label = arith::probability_of(beam.worst[i]);
     if (guidance.risk == Guidance::Risk::kMean) of_label = beam.sum[i] / beam.scored;
-    if (guidance.risk == Guidance::Risk::kLogOdds)
-      of_label = log_of(std::max(worst, 0x1p-20)) - log_of(std::max(1.0 - worst, 0x1p-20));
     risk = std::max(risk, KAIJU_ROUNDED(factor * of_label));
   }
   return risk == -HUGE_VAL ? 0.0 : risk;
@@ -166,7 +152,7 @@ inline double BeamSearch::least_risk(const Beam& beam) const {
 // Of a reply of so many tokens: a stochastic one is compared by its arrival alone.
 inline double BeamSearch::ended_value(double logprob, double compared, int32_t length, double risk) const {
   if (options_.stochastic) return compared;
-  const double factor = exp_of(-options_.length_penalty * arith::natural_log(static_cast<uint64_t>(length)));
+  const double factor = arith::exp_of(-options_.length_penalty * arith::natural_log(static_cast<uint64_t>(length)));
   return KAIJU_ROUNDED(logprob * factor) - penalty_of(risk);
 }
 
@@ -210,11 +196,11 @@ inline void BeamSearch::gather_arrivals(const Beam& beam, int32_t index, std::sp
   const double penalty = penalty_of(risk_of(beam));
   std::vector<double> waits(top.size());  // exponential of rate 1, each
   size_t first = 0;
-  const auto rate = [&](size_t rank) { return std::max(exp_of(static_cast<double>(top[rank].logprob)), 0x1p-126); };
+  const auto rate = [&](size_t rank) { return std::max(arith::exp_of(static_cast<double>(top[rank].logprob)), 0x1p-126); };
   for (size_t rank = 0; rank < top.size(); ++rank) {
     const uint64_t place = (static_cast<uint64_t>(length_) << 32) | (static_cast<uint64_t>(index) << 20) | rank;
     const double uniform = (static_cast<double>(random_bits(seed_, stream_, place) >> 12) + 0.5) * 0x1p-52;
-    waits[rank] = -log_of(uniform);
+    waits[rank] = -arith::log_of(uniform);
     if (waits[rank] / rate(rank) < waits[first] / rate(first)) first = rank;
   }
   for (size_t rank = 0; rank < top.size(); ++rank) {
@@ -223,7 +209,7 @@ inline void BeamSearch::gather_arrivals(const Beam& beam, int32_t index, std::sp
     const double own = length_ > 1 ? KAIJU_ROUNDED(beam.arrival * rate(rank)) : waits[first] * (rate(rank) / rate(first));
     const double arrival = std::max(own + std::max(0.0, rank == first ? 0.0 : late), 0x1p-1000);
     candidates_.push_back(
-        {(logprob - log_of(arrival)) - penalty, index, static_cast<int32_t>(rank), logprob, arrival});
+        {(logprob - arith::log_of(arrival)) - penalty, index, static_cast<int32_t>(rank), logprob, arrival});
   }
 }
 

@@ -134,6 +134,7 @@ class Scheduler {
   int32_t positions_to_lease(const Sequence& sequence) const;
   bool blocked();
   void admit(StepPlan& plan, TimePoint now);
+  bool give_way();
   bool promote(Sequence& sequence, BlockNeed& promised);
   bool release_promoted();
   static const Sequence* twin_of(const Sequence& sequence);

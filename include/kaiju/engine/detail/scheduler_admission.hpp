@@ -80,6 +80,25 @@ inline void Scheduler::admit(StepPlan& plan, TimePoint now) {
   release_promoted();
 }
 
+// Beam searches that hold slots and wait for more can keep each other waiting. If nothing computes, and the first of the
+// waiting belongs to a search, the search that is last in the order of service gives a slot up. Its sequence waits, and
+// later starts again from the cache. False: no sequence has given up its slot.
+inline bool Scheduler::give_way() {
+  if (waiting_.empty() || !(*waiting_.begin())->request->beams || computes()) return false;
+  const Sequence& first = **waiting_.begin();
+  close_gaps();
+  for (size_t i = running_.size(); i-- > 0;) {
+    Sequence& last = *running_[i];
+    if (!last.request->beams || last.state != SequenceState::kRunning || !goes_before(first, last)) continue;
+    std::unique_ptr<Sequence> stopped = stop(i);
+    move(last, SequenceState::kWaiting);
+    wait(std::move(stopped));
+    close_gaps();
+    return true;
+  }
+  return false;
+}
+
 // Begins to copy up what lower tiers hold of a sequence. False: it need not wait for that.
 inline bool Scheduler::promote(Sequence& sequence, BlockNeed& promised) {
   if (sequence.state == SequenceState::kPromoting || !tree_.tiers()) return false;

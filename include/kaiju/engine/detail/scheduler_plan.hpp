@@ -9,6 +9,7 @@ inline Status Scheduler::plan(StepPlan& plan, TimePoint now) {
   plan.clear();
   renew();
   admit(plan, now);
+  while (give_way()) admit(plan, now);
   demands_.clear();
   for (const auto& sequence : running_) demands_.push_back(demand(*sequence, plan));
   share_step(demands_, limits_, rotation_, grants_);
