@@ -135,6 +135,20 @@ def quantise(p, cfg, ropes=None):
     return Weights(cfg, matrices, embed, clips, ropes, head, p["classifier_bias"].detach() if head else None)
 
 
+def masters_of(w):
+    """What quantise() would make these Weights of; the float32 masters that they came from had more digits."""
+    p = {name: m.weight.float() * m.scale[..., None] for name, m in w.matrices.items()}
+    p.update({name + "_scalar": m.scalar.log() for name, m in w.matrices.items()})
+    p["embed"] = w.embed.weight.float() * w.embed.scale[:, None]
+    p["in_scalar"], p["out_scalar"] = w.embed.in_scalar.log(), w.embed.out_scalar.log()
+    clips = dict(w.clips)
+    clips["mid"] = clips["mid"] / (w.matrices["up"].scalar * p["up"].square().sum((1, 2)).div(w.cfg.d_ff).sqrt())
+    p.update({name: clips[name].log() for name in CLIPS})
+    if w.classifier:
+        p.update(classifier=w.classifier.weight.float() * w.classifier.scale[:, None], classifier_scalar=w.classifier.scalar.log().reshape(1), classifier_bias=w.bias.clone())
+    return p
+
+
 class Training:
     """Attention over whole sequences: exact, or fast and then rounded."""
 

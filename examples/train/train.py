@@ -3,6 +3,7 @@
     python3 train.py --data DATA --out RUN --minutes 12                  the int8 model; ends on time
     python3 train.py --data DATA --out TWIN --twin --like RUN            its twin: as many steps, same data, same schedule
     python3 train.py ... --resume                                        goes on from the last state in --out
+    python3 train.py ... --start MODEL.safetensors                       a second stretch: starts from the weights of a checkpoint
     torchrun --nproc-per-node 2 train.py ... --steps 9100                the same on two GPUs of one host, each with half of every step
 
 RUN gets state.pt (masters, optimiser), progress.npy (the schedule as it went, for --like), log.txt, report.json, and of the int8 model
@@ -122,6 +123,12 @@ class Run:
         self.params = (twin if is_twin else model).new_masters(cfg, device, seed)
         self.optimiser = optim.Optimiser({k: p.detach() for k, p in self.params.items()})
 
+    def begin_with(self, masters):
+        """Copies those of the masters that this model has; the twin has no clips."""
+        with torch.no_grad():
+            for name, p in self.params.items():
+                p.copy_(masters[name].view_as(p))
+
     def positions(self, sequences):
         return torch.arange(self.cfg.context, device=self.device, dtype=torch.int32).repeat(sequences)
 
@@ -231,6 +238,7 @@ def main():
     a.add_argument("--save-minutes", type=float, default=4)
     a.add_argument("--tokenizer", help="SentencePiece model to put into the checkpoint")
     a.add_argument("--resume", action="store_true")
+    a.add_argument("--start", metavar="MODEL", help="checkpoint whose weights the masters are at the beginning")
     a.add_argument("--tiny", action="store_true", help="a toy, to try the program on a CPU")
     args = a.parse_args()
     rank, ranks = start()
@@ -246,6 +254,8 @@ def main():
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     run, done, progress, before = Run(config(args.tiny), device, args.twin), 0, [], 0.0
+    if args.start:
+        run.begin_with(model.masters_of(export.weights(args.start, device)))
     if args.resume and os.path.exists(state_path):
         run, state = load(state_path, device)
         run.optimiser.load(state["optimiser"])
