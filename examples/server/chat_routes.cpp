@@ -12,10 +12,8 @@
 #include "routes.hpp"
 #include "store_thread.hpp"
 
-namespace server {
+namespace kaiju::server {
 
-namespace ks = kaiju::server;
-using kaiju::Event, kaiju::EventKind;
 using Json = nlohmann::ordered_json;
 
 namespace {
@@ -46,14 +44,14 @@ std::string title_of(std::string text) {
   return text.substr(0, end) + "…";
 }
 
-const char* reason_of(kaiju::DoneReason reason) {
+const char* reason_of(DoneReason reason) {
   switch (reason) {
-    case kaiju::DoneReason::kLength:
+    case DoneReason::kLength:
       return "length";
-    case kaiju::DoneReason::kLoop:
+    case DoneReason::kLoop:
       return "loop";
-    case kaiju::DoneReason::kCancelled:
-    case kaiju::DoneReason::kDeadline:
+    case DoneReason::kCancelled:
+    case DoneReason::kDeadline:
       return "cancelled";
     default:
       return "stop";
@@ -61,7 +59,7 @@ const char* reason_of(kaiju::DoneReason reason) {
 }
 
 // `changeable`: by the key that asks.
-Json character_json(const ks::Character& character, const ks::Card& card, bool changeable) {
+Json character_json(const Character& character, const Card& card, bool changeable) {
   return {{"id", character.id},
           {"version", character.version},
           {"name", character.name},
@@ -74,29 +72,29 @@ Json character_json(const ks::Character& character, const ks::Card& card, bool c
           {"picture", character.has_picture},
           {"retired", character.retired},
           {"changeable", changeable},
-          {"created", ks::time_text(character.created_ms)}};
+          {"created", time_text(character.created_ms)}};
 }
 
-ks::Card card_in(const std::string& canonical) {
-  auto card = ks::read_card(canonical);
+Card card_in(const std::string& canonical) {
+  auto card = read_card(canonical);
   if (!card.ok()) throw of_status(card.status());
   return std::move(card).value();
 }
 
-Json summary_json(const ks::ChatSummary& chat) {
+Json summary_json(const ChatSummary& chat) {
   Json ids = Json::array();
-  for (const ks::ChatCharacter& one : chat.characters) ids.push_back(one.id);
+  for (const ChatCharacter& one : chat.characters) ids.push_back(one.id);
   return {{"id", chat.id},
           {"title", chat.title},
           {"characters", ids},
           {"turns", chat.turn_count},
-          {"updated", ks::time_text(chat.updated_ms)}};
+          {"updated", time_text(chat.updated_ms)}};
 }
 
-Json turn_json(const ks::Turn& turn) {
+Json turn_json(const Turn& turn) {
   Json replies = Json::array();
-  for (const ks::Reply& reply : turn.replies) replies.push_back(reply.text);
-  const ks::Reply none, &chosen = turn.chosen >= 0 ? turn.replies[static_cast<size_t>(turn.chosen)] : none;
+  for (const Reply& reply : turn.replies) replies.push_back(reply.text);
+  const Reply none, &chosen = turn.chosen >= 0 ? turn.replies[static_cast<size_t>(turn.chosen)] : none;
   return {{"user", turn.user ? Json(*turn.user) : Json()},
           {"speaker", turn.speaker},
           {"replies", replies},
@@ -106,7 +104,7 @@ Json turn_json(const ks::Turn& turn) {
           {"reason", chosen.reason}};
 }
 
-Json report_json(const ks::Report& report) {
+Json report_json(const Report& report) {
   return {{"id", report.id},
           {"chat", report.chat},
           {"turn", report.turn},
@@ -117,14 +115,14 @@ Json report_json(const ks::Report& report) {
           {"text", report.reply_text},
           {"character", report.speaker.id},
           {"version", report.speaker.version},
-          {"created", ks::time_text(report.created_ms)}};
+          {"created", time_text(report.created_ms)}};
 }
 
 }  // namespace
 
 class ChatRoutes::Impl {
  public:
-  Impl(Service& service, std::unique_ptr<ks::Store> store, bool keys, KeptKv* kv)
+  Impl(Service& service, std::unique_ptr<Store> store, bool keys, KeptKv* kv)
       : service_(service), store_(std::move(store)), keys_(keys), kv_(kv) {}
 
   void add(Server& server);
@@ -133,11 +131,11 @@ class ChatRoutes::Impl {
  private:
   struct Asked {
     std::string owner, id;
-    ks::Chat chat;
+    Chat chat;
     Cast cast;
   };
   // What a reply of a chat needs, and what has come of it.
-  struct Reply {
+  struct Generation {
     Wanted wanted;
     Run run;
     std::string text;
@@ -145,7 +143,7 @@ class ChatRoutes::Impl {
     bool begun = false;  // some text was sent
   };
 
-  const kaiju::ChatFormat& chat() const { return service_.chat(); }
+  const ChatFormat& chat() const { return service_.chat(); }
   size_t context() const { return static_cast<size_t>(service_.driver.engine().info().context); }
   std::string owner(const Exchange& exchange) const { return owner_of(service_.tenants.of(exchange), keys_); }
 
@@ -155,11 +153,11 @@ class ChatRoutes::Impl {
       throw bad_request("send the file of the card itself, not a form: curl --data-binary @card.png");
     return exchange.body();
   }
-  ks::NewCharacter read(std::string_view bytes) const {
-    auto card = ks::read_card(bytes);
+  NewCharacter read(std::string_view bytes) const {
+    auto card = read_card(bytes);
     if (!card.ok()) throw of_status(card.status());
-    ks::NewCharacter made{card->name, card->canonical, card->digest, head_of(chat(), card->name, card->description),
-                          card->picture};
+    NewCharacter made{card->name, card->canonical, card->digest, head_of(chat(), card->name, card->description),
+                      card->picture};
     if (made.tokens.size() > context() / 2)
       throw bad_request(fmt::format("the description has {} tokens; half of the model's context is {}",
                                     made.tokens.size(), context() / 2),
@@ -167,32 +165,31 @@ class ChatRoutes::Impl {
     return made;
   }
   asio::awaitable<void> create_character(Exchange& exchange) {
-    ks::NewCharacter made = read(card_of(exchange));
+    NewCharacter made = read(card_of(exchange));
     made.owner = owner(exchange);
-    const ks::Character character = co_await store_.get<ks::Character>(
-        [&made](ks::Store& store) { return store.create_character(ks::slug_of(made.name), made); });
+    const Character character = co_await store_.get<Character>(
+        [&made](Store& store) { return store.create_character(slug_of(made.name), made); });
     co_await exchange.answer(described(character, made), 201);
   }
   asio::awaitable<void> add_version(Exchange& exchange) {
-    const ks::NewCharacter made = read(card_of(exchange));
+    const NewCharacter made = read(card_of(exchange));
     const std::string id = co_await changeable(exchange);
-    const ks::Character character =
-        co_await store_.get<ks::Character>([&](ks::Store& store) { return store.add_version(id, made); });
+    const Character character =
+        co_await store_.get<Character>([&](Store& store) { return store.add_version(id, made); });
     co_await exchange.answer(described(character, made), 201);
   }
-  static Json described(ks::Character character, const ks::NewCharacter& made) {
+  static Json described(Character character, const NewCharacter& made) {
     character.tokens = made.tokens;
     return character_json(character, card_in(made.canonical), true);
   }
   // A character may be changed by the key that made it and by trusted keys, and by everybody where there are no keys.
-  bool may_change(const Tenant& tenant, const ks::Character& character) const {
+  bool may_change(const Tenant& tenant, const Character& character) const {
     return !keys_ || tenant.trusted || (!character.owner.empty() && character.owner == tenant.name);
   }
   // The id of the character that a request wants to change.
   asio::awaitable<std::string> changeable(Exchange& exchange) {
     const std::string id = exchange.parts[0];
-    const ks::Character character =
-        co_await store_.get<ks::Character>([&](ks::Store& store) { return store.character(id); });
+    const Character character = co_await store_.get<Character>([&](Store& store) { return store.character(id); });
     if (!may_change(service_.tenants.of(exchange), character)) throw not_yours(id);
     co_return id;
   }
@@ -207,14 +204,14 @@ class ChatRoutes::Impl {
   asio::awaitable<void> show_character(Exchange& exchange) {
     const std::string id = exchange.parts[0];
     const int64_t version = number_in(exchange.query, "version", 0);
-    const ks::Character character =
-        co_await store_.get<ks::Character>([&](ks::Store& store) { return store.character(id, version); });
+    const Character character =
+        co_await store_.get<Character>([&](Store& store) { return store.character(id, version); });
     const std::vector<int64_t> versions =
-        co_await store_.get<std::vector<int64_t>>([&](ks::Store& store) { return store.versions(id); });
+        co_await store_.get<std::vector<int64_t>>([&](Store& store) { return store.versions(id); });
     co_await exchange.answer(with_versions(service_.tenants.of(exchange), character, versions));
   }
-  Json with_versions(const Tenant& tenant, ks::Character character, const std::vector<int64_t>& versions) const {
-    const ks::Card card = card_in(character.canonical);
+  Json with_versions(const Tenant& tenant, Character character, const std::vector<int64_t>& versions) const {
+    const Card card = card_in(character.canonical);
     if (character.foreign) character.tokens = head_of(chat(), card.name, card.description);
     Json answer = character_json(character, card, may_change(tenant, character));
     answer["versions"] = versions;
@@ -222,12 +219,12 @@ class ChatRoutes::Impl {
   }
   asio::awaitable<void> list_characters(Exchange& exchange) {
     const auto characters =
-        co_await store_.get<std::vector<ks::Character>>([](ks::Store& store) { return store.characters(); });
+        co_await store_.get<std::vector<Character>>([](Store& store) { return store.characters(); });
     co_await exchange.answer(listed(service_.tenants.of(exchange), characters));
   }
-  Json listed(const Tenant& tenant, const std::vector<ks::Character>& characters) const {
+  Json listed(const Tenant& tenant, const std::vector<Character>& characters) const {
     Json list = Json::array();
-    for (const ks::Character& character : characters) {
+    for (const Character& character : characters) {
       Json one = character_json(character, card_in(character.canonical), may_change(tenant, character));
       for (const char* name : {"description", "tokens", "digest", "notes", "created"}) one.erase(name);
       list.push_back(std::move(one));
@@ -237,29 +234,28 @@ class ChatRoutes::Impl {
   asio::awaitable<void> show_picture(Exchange& exchange) {
     const std::string id = exchange.parts[0];
     const int64_t version = number_in(exchange.query, "version", 0);
-    std::string picture =
-        co_await store_.get<std::string>([&](ks::Store& store) { return store.picture(id, version); });
+    std::string picture = co_await store_.get<std::string>([&](Store& store) { return store.picture(id, version); });
     if (picture.empty()) throw Failure{404, "the character has no picture"};
     co_await exchange.answer(200, std::move(picture), "image/png");
   }
   asio::awaitable<void> retire_character(Exchange& exchange) {
     const std::string id = co_await changeable(exchange);
-    co_await store_.run([&](ks::Store& store) { return store.retire_character(id); });
+    co_await store_.run([&](Store& store) { return store.retire_character(id); });
     co_await exchange.answer(retired());
   }
   asio::awaitable<void> restore_character(Exchange& exchange) {
     const std::string id = co_await changeable(exchange);
-    co_await store_.run([&](ks::Store& store) { return store.restore_character(id); });
+    co_await store_.run([&](Store& store) { return store.restore_character(id); });
     co_await show_character(exchange);
   }
   static Json retired() { return {{"retired", true}}; }
 
   // --- chats
-  asio::awaitable<Cast> load_cast(std::vector<ks::ChatCharacter> wanted, std::string user) {
-    const auto characters = co_await store_.get<std::vector<ks::Character>>(
-        [&](ks::Store& store) -> kaiju::Result<std::vector<ks::Character>> {
-          std::vector<ks::Character> found;
-          for (const ks::ChatCharacter& one : wanted) {
+  asio::awaitable<Cast> load_cast(std::vector<ChatCharacter> wanted, std::string user) {
+    const auto characters =
+        co_await store_.get<std::vector<Character>>([&](Store& store) -> Result<std::vector<Character>> {
+          std::vector<Character> found;
+          for (const ChatCharacter& one : wanted) {
             auto character = store.character(one.id, one.version);
             if (!character.ok()) return character.status();
             found.push_back(std::move(character).value());
@@ -277,7 +273,7 @@ class ChatRoutes::Impl {
     asked.owner = owner(exchange);
     asked.id = exchange.parts[0];
     if (to_change) check_idle(asked.id);
-    asked.chat = co_await store_.get<ks::Chat>([&](ks::Store& store) { return store.chat(asked.owner, asked.id); });
+    asked.chat = co_await store_.get<Chat>([&](Store& store) { return store.chat(asked.owner, asked.id); });
     asked.cast = co_await load_cast(asked.chat.characters, asked.chat.user);
     if (encode_foreign(chat(), service_.tokenizer(), asked.cast, asked.chat.user, asked.chat.turns))
       tell_foreign(asked.id);
@@ -286,17 +282,17 @@ class ChatRoutes::Impl {
   // Once is enough: every chat from before may be one.
   void tell_foreign(const std::string& id) {
     if (std::exchange(told_foreign_, true)) return;
-    kaiju::tools::print(stderr,
-                        "kaiju-server: the store has chats of another model's tokenizer, {} is one: their texts are "
-                        "encoded anew\n",
-                        id);
+    tools::print(stderr,
+                 "kaiju-server: the store has chats of another model's tokenizer, {} is one: their texts are "
+                 "encoded anew\n",
+                 id);
   }
   Json chat_json(const Asked& asked) const {
     Json characters = Json::array(), turns = Json::array();
     for (size_t i = 0; i < asked.cast.ids.size(); ++i)
       characters.push_back(
           {{"id", asked.cast.ids[i].id}, {"version", asked.cast.ids[i].version}, {"name", asked.cast.cards[i].name}});
-    for (const ks::Turn& turn : asked.chat.turns) turns.push_back(turn_json(turn));
+    for (const Turn& turn : asked.chat.turns) turns.push_back(turn_json(turn));
     const size_t tokens = turn_prompt(chat(), asked.cast, asked.chat.turns, {}, context() / 4, context()).size();
     return {
         {"id", asked.id},   {"title", asked.chat.title}, {"characters", characters},         {"turns", turns},
@@ -305,7 +301,7 @@ class ChatRoutes::Impl {
   asio::awaitable<void> create_chat(Exchange& exchange) {
     const nlohmann::json body = exchange.json();
     const Fields fields(body);
-    ks::NewChat wanted;
+    NewChat wanted;
     wanted.owner = owner(exchange);
     wanted.user = fields.text("user");
     std::vector<std::string> ids = fields.texts("characters");
@@ -318,31 +314,30 @@ class ChatRoutes::Impl {
     Cast cast = co_await load_cast(wanted.characters, wanted.user);
     wanted.characters = cast.ids;
     wanted.title = title(cast);
-    const std::optional<ks::Turn> greeting = greeting_of(cast);
-    const ks::ChatSummary made =
-        co_await store_.get<ks::ChatSummary>([&](ks::Store& store) -> kaiju::Result<ks::ChatSummary> {
-          auto chat = store.create_chat(wanted);
-          if (chat.ok() && greeting) KAIJU_TRY(store.append_turn(wanted.owner, chat->id, 0, *greeting));
-          return chat;
-        });
+    const std::optional<Turn> greeting = greeting_of(cast);
+    const ChatSummary made = co_await store_.get<ChatSummary>([&](Store& store) -> Result<ChatSummary> {
+      auto chat = store.create_chat(wanted);
+      if (chat.ok() && greeting) KAIJU_TRY(store.append_turn(wanted.owner, chat->id, 0, *greeting));
+      return chat;
+    });
     exchange.parts.assign(1, made.id);
     const Asked asked = co_await load(exchange, false);
     co_await exchange.answer(chat_json(asked), 201);
   }
   static std::string title(const Cast& cast) {
     std::string names;
-    for (const ks::Card& card : cast.cards) names += (names.empty() ? "" : ", ") + card.name;
+    for (const Card& card : cast.cards) names += (names.empty() ? "" : ", ") + card.name;
     return title_of(names);
   }
-  std::optional<ks::Turn> greeting_of(const Cast& cast) const {
-    const ks::Card& card = cast.cards[0];
+  std::optional<Turn> greeting_of(const Cast& cast) const {
+    const Card& card = cast.cards[0];
     if (card.greeting.empty()) return {};
-    ks::Turn turn;
+    Turn turn;
     turn.speaker = cast.ids[0].id;
     std::vector<std::string> texts = {card.greeting};
     texts.insert(texts.end(), card.alternate_greetings.begin(), card.alternate_greetings.end());
     for (const std::string& text : texts) {
-      ks::Reply reply;
+      Reply reply;
       reply.text = text;
       reply.tokens = greeting_tokens(chat(), cast, text);
       reply.reason = "stop";
@@ -355,12 +350,12 @@ class ChatRoutes::Impl {
     const std::string whose = owner(exchange);
     const int64_t most = std::min(number_in(exchange.query, "limit", kMostChats), kMostChats);
     const auto chats =
-        co_await store_.get<std::vector<ks::ChatSummary>>([&](ks::Store& store) { return store.chats(whose, most); });
+        co_await store_.get<std::vector<ChatSummary>>([&](Store& store) { return store.chats(whose, most); });
     co_await exchange.answer(listed(chats));
   }
-  static Json listed(const std::vector<ks::ChatSummary>& chats) {
+  static Json listed(const std::vector<ChatSummary>& chats) {
     Json list = Json::array();
-    for (const ks::ChatSummary& chat : chats) list.push_back(summary_json(chat));
+    for (const ChatSummary& chat : chats) list.push_back(summary_json(chat));
     return {{"chats", list}};
   }
   asio::awaitable<void> show_chat(Exchange& exchange) {
@@ -378,7 +373,7 @@ class ChatRoutes::Impl {
     const nlohmann::json body = exchange.json_or_nothing();
     const Fields fields(body);
     Asked asked = co_await load(exchange, true);
-    ks::Turn turn;
+    Turn turn;
     if (fields.has("text")) turn.user = fields.text("text");
     const size_t speaker = asked.cast.index_of(fields.text("speaker", asked.cast.ids[0].id));
     turn.speaker = asked.cast.ids[speaker].id;
@@ -392,14 +387,14 @@ class ChatRoutes::Impl {
     const Fields fields(body);
     Asked asked = co_await load(exchange, true);
     if (asked.chat.turns.empty()) throw bad_request("there is no turn to answer again");
-    ks::Turn turn = asked.chat.turns.back();
+    Turn turn = asked.chat.turns.back();
     if (turn.input_tokens.empty()) throw bad_request("the newest turn is a greeting: there is nothing to answer again");
     const size_t index = asked.chat.turns.size() - 1;
     asked.chat.turns.pop_back();
     co_await reply(exchange, asked, fields, turn, index, turn.replies.size());
   }
   // Generates a reply to `turn`, sends it while it comes, and keeps it before its end is told.
-  asio::awaitable<void> reply(Exchange& exchange, Asked& asked, const Fields& fields, ks::Turn& turn, size_t index,
+  asio::awaitable<void> reply(Exchange& exchange, Asked& asked, const Fields& fields, Turn& turn, size_t index,
                               size_t earlier) {
     Tenant& tenant = service_.tenants.of(exchange);
     Wanted wanted = read_wanted(fields, true, service_.defaults, *service_.model);
@@ -412,7 +407,7 @@ class ChatRoutes::Impl {
     check_idle(asked.id);  // another may have begun while the chat was loaded
     service_.tenants.admit(tenant);
     const AtOnce counted(tenant);
-    Reply made = prepare(tenant, asked, fields, turn, earlier, std::move(wanted), std::move(guide));
+    Generation made = prepare(tenant, asked, fields, turn, earlier, std::move(wanted), std::move(guide));
     Busy busy(*this, asked.id, made.run.request);
     exchange.on_gone = [this, &exchange, &made, &tenant] {
       count_disconnect(service_, exchange, tenant);
@@ -425,7 +420,7 @@ class ChatRoutes::Impl {
       co_await next(service_, made.run, [&](size_t, const Event& event) { add_piece(event, made, pieces); });
       if (made.wanted.stream) co_await send(exchange, made, pieces);
     }
-    ks::Reply kept = reply_of(made);
+    Reply kept = reply_of(made);
     try {
       co_await keep(asked, turn, index, earlier, kept);
     } catch (const Failure&) {
@@ -442,11 +437,11 @@ class ChatRoutes::Impl {
       co_await exchange.answer(done_json(index, kept));
     }
   }
-  Reply prepare(const Tenant& tenant, const Asked& asked, const Fields& fields, const ks::Turn& turn, size_t earlier,
-                Wanted wanted, std::unique_ptr<Guide> guide) {
-    Reply made;
+  Generation prepare(const Tenant& tenant, const Asked& asked, const Fields& fields, const Turn& turn, size_t earlier,
+                     Wanted wanted, std::unique_ptr<Guide> guide) {
+    Generation made;
     made.wanted = std::move(wanted);
-    kaiju::RequestOptions& options = made.wanted.options;
+    RequestOptions& options = made.wanted.options;
     if (!fields.has("loop_guard")) options.loop_guard = true;
     const size_t reserved = std::min<size_t>(context() / 4, static_cast<size_t>(options.max_tokens));
     const std::vector<int32_t> prompt =
@@ -458,8 +453,8 @@ class ChatRoutes::Impl {
     made.run = start(service_, tenant, made.wanted, prompt, std::move(guide), holder_of(asked.id));
     return made;
   }
-  kaiju::Scope scope_of(const Tenant& tenant, const Asked& asked, const Fields& fields) const {
-    kaiju::Scope scope;
+  Scope scope_of(const Tenant& tenant, const Asked& asked, const Fields& fields) const {
+    Scope scope;
     scope.salt = service_.tenants.salt(tenant, fields.text("cache_salt"));
     scope.character = asked.cast.region;
     scope.shared_tokens = static_cast<int32_t>(asked.cast.head.size());
@@ -467,64 +462,64 @@ class ChatRoutes::Impl {
   }
   Driver::Keep holder_of(const std::string& chat) const {
     if (!kv_) return {};
-    return [kv = kv_, chat](kaiju::SessionId session) { kv->hold(chat, session); };
+    return [kv = kv_, chat](SessionId session) { kv->hold(chat, session); };
   }
   // A reply that goes on behind "NAME:" begins with a space, which is no part of what is shown.
   static std::string_view shown(std::string_view text) {
     return text.substr(std::min(text.find_first_not_of(' '), text.size()));
   }
-  static void add_piece(const Event& event, Reply& made, std::vector<std::string>& pieces) {
+  static void add_piece(const Event& event, Generation& made, std::vector<std::string>& pieces) {
     const std::string_view text = made.begun ? std::string_view(event.text) : shown(event.text);
     if (text.empty()) return;
     made.begun = true;
     pieces.push_back(dump(Json{{"text", text}}));
   }
   // A client that left does not take the reply with it: what was written until then is kept.
-  asio::awaitable<void> send(Exchange& exchange, Reply& made, std::vector<std::string>& pieces) {
+  asio::awaitable<void> send(Exchange& exchange, Generation& made, std::vector<std::string>& pieces) {
     try {
       for (std::string& piece : pieces)
         if (!made.gone) co_await exchange.event(std::move(piece));
-      if (!pieces.empty() && !made.gone) service_.metrics.event_to_socket.add(made.run.reply->seconds());
+      if (!pieces.empty() && !made.gone) service_.metrics.event_to_socket.add(made.run.events->seconds());
     } catch (const boost::system::system_error&) {
       made.gone = true;
       service_.driver.cancel(made.run.request);
     }
   }
-  ks::Reply reply_of(const Reply& made) const {
+  Reply reply_of(const Generation& made) const {
     const Choice& choice = made.run.choices[0];
-    ks::Reply kept;
+    Reply kept;
     kept.text = shown(choice.text);
     kept.tokens = choice.tokens;
     kept.reason = reason_of(choice.reason);
-    if (choice.reason == kaiju::DoneReason::kStopToken && !kept.tokens.empty()) kept.tokens.pop_back();
+    if (choice.reason == DoneReason::kStopToken && !kept.tokens.empty()) kept.tokens.pop_back();
     // Where a stop string or a circle was cut off, the tokens are those of the text that was shown.
-    if (choice.reason == kaiju::DoneReason::kStopString || choice.reason == kaiju::DoneReason::kLoop)
+    if (choice.reason == DoneReason::kStopString || choice.reason == DoneReason::kLoop)
       if (auto tokens = service_.tokenizer().encode(choice.text); tokens.ok()) kept.tokens = *tokens;
     kept.prompt_tokens = made.run.counts.prompt_tokens;
     kept.cached_tokens = made.run.counts.cached_tokens;
     kept.generated_tokens = made.run.counts.generated;
     return kept;
   }
-  asio::awaitable<void> keep(const Asked& asked, ks::Turn turn, size_t index, size_t earlier, const ks::Reply& kept) {
+  asio::awaitable<void> keep(const Asked& asked, Turn turn, size_t index, size_t earlier, const Reply& kept) {
     const bool first = earlier == 0 && turn.replies.empty();
     const bool titled = turn.user && std::none_of(asked.chat.turns.begin(), asked.chat.turns.end(),
-                                                  [](const ks::Turn& one) { return one.user.has_value(); });
-    co_await store_.run([&](ks::Store& store) -> kaiju::Status {
+                                                  [](const Turn& one) { return one.user.has_value(); });
+    co_await store_.run([&](Store& store) -> Status {
       // A turn whose text was edited is there already, without replies.
       if (!first || static_cast<int64_t>(index) < asked.chat.turn_count) {
         auto added = store.add_reply(asked.owner, asked.id, static_cast<int64_t>(index), kept);
-        return added.ok() ? kaiju::Status() : added.status();
+        return added.ok() ? Status() : added.status();
       }
       turn.replies = {kept};
       turn.chosen = 0;
       KAIJU_TRY(store.append_turn(asked.owner, asked.id, static_cast<int64_t>(index), turn));
-      return titled ? store.set_title(asked.owner, asked.id, title_of(*turn.user)) : kaiju::Status();
+      return titled ? store.set_title(asked.owner, asked.id, title_of(*turn.user)) : Status();
     });
   }
-  void count(Exchange& exchange, const Reply& made) {
+  void count(Exchange& exchange, const Generation& made) {
     count_finished(service_, exchange, std::vector<Run>(1, made.run));
   }
-  static Json done_json(size_t index, const ks::Reply& kept) {
+  static Json done_json(size_t index, const Reply& kept) {
     return {{"done", true},
             {"turn", index},
             {"reply", kept.text},
@@ -533,7 +528,7 @@ class ChatRoutes::Impl {
             {"cached_tokens", kept.cached_tokens},
             {"generated_tokens", kept.generated_tokens}};
   }
-  static std::string done_text(size_t index, const ks::Reply& kept) { return dump(done_json(index, kept)); }
+  static std::string done_text(size_t index, const Reply& kept) { return dump(done_json(index, kept)); }
 
   asio::awaitable<void> stop(Exchange& exchange) {
     refuse_fields(exchange);
@@ -554,7 +549,7 @@ class ChatRoutes::Impl {
     fields.refuse_others();
     const Asked asked = co_await load(exchange, true);
     const int64_t turn = asked.chat.turn_count - 1;
-    co_await store_.run([&](ks::Store& store) { return store.choose_reply(asked.owner, asked.id, turn, reply); });
+    co_await store_.run([&](Store& store) { return store.choose_reply(asked.owner, asked.id, turn, reply); });
     co_await answer_chat(exchange);
   }
   asio::awaitable<void> edit(Exchange& exchange) {
@@ -570,17 +565,17 @@ class ChatRoutes::Impl {
     if (part != "user" && part != "reply") throw bad_request("part must be user or reply", "part");
     if (!fields.has("text")) throw bad_request("text is missing: what the part is now", "text");
     const std::vector<int32_t> tokens = edited_tokens(asked, static_cast<size_t>(turn), part == "user", text);
-    co_await store_.run([&](ks::Store& store) {
+    co_await store_.run([&](Store& store) {
       return part == "user" ? store.edit_user(asked.owner, asked.id, turn, text, tokens)
                             : store.edit_reply(asked.owner, asked.id, turn, text, tokens);
     });
     co_await answer_chat(exchange);
   }
   std::vector<int32_t> edited_tokens(const Asked& asked, size_t turn, bool user, const std::string& text) const {
-    const ks::Turn& edited = asked.chat.turns[turn];
+    const Turn& edited = asked.chat.turns[turn];
     if (user) {
-      const std::vector<ks::Turn> before(asked.chat.turns.begin(),
-                                         asked.chat.turns.begin() + static_cast<std::ptrdiff_t>(turn));
+      const std::vector<Turn> before(asked.chat.turns.begin(),
+                                     asked.chat.turns.begin() + static_cast<std::ptrdiff_t>(turn));
       return input_tokens(chat(), asked.cast, asked.cast.index_of(edited.speaker), before, text, asked.chat.user);
     }
     return reply_tokens(chat(), service_.tokenizer(), asked.cast, edited, text);
@@ -596,7 +591,7 @@ class ChatRoutes::Impl {
     const std::string whose = owner(exchange), id = exchange.parts[0], title = fields.text("title");
     fields.refuse_others();
     if (title.empty()) throw bad_request("title is missing: what the chat is called", "title");
-    co_await store_.run([&](ks::Store& store) { return store.set_title(whose, id, title); });
+    co_await store_.run([&](Store& store) { return store.set_title(whose, id, title); });
     co_await answer_chat(exchange);
   }
   asio::awaitable<void> undo(Exchange& exchange) {
@@ -604,7 +599,7 @@ class ChatRoutes::Impl {
     const Asked asked = co_await load(exchange, true);
     if (asked.chat.turn_count == 0) throw bad_request("there is no turn to undo");
     co_await store_.run(
-        [&](ks::Store& store) { return store.truncate_turns(asked.owner, asked.id, asked.chat.turn_count - 1); });
+        [&](Store& store) { return store.truncate_turns(asked.owner, asked.id, asked.chat.turn_count - 1); });
     co_await answer_chat(exchange);
   }
   asio::awaitable<void> fork(Exchange& exchange) {
@@ -613,19 +608,18 @@ class ChatRoutes::Impl {
     const Asked asked = co_await load(exchange, false);
     const int64_t turns = fields.integer("turns", asked.chat.turn_count, 0, asked.chat.turn_count);
     fields.refuse_others();
-    const ks::ChatSummary made =
-        co_await store_.get<ks::ChatSummary>([&](ks::Store& store) -> kaiju::Result<ks::ChatSummary> {
-          auto fork = store.fork_chat(asked.owner, asked.id, turns);
-          if (fork.ok()) KAIJU_TRY(store.set_title(asked.owner, fork->id, title_of(asked.chat.title) + ", forked"));
-          return fork;
-        });
+    const ChatSummary made = co_await store_.get<ChatSummary>([&](Store& store) -> Result<ChatSummary> {
+      auto fork = store.fork_chat(asked.owner, asked.id, turns);
+      if (fork.ok()) KAIJU_TRY(store.set_title(asked.owner, fork->id, title_of(asked.chat.title) + ", forked"));
+      return fork;
+    });
     exchange.parts.assign(1, made.id);
     co_await answer_chat(exchange, 201);
   }
   asio::awaitable<void> remove(Exchange& exchange) {
     const std::string whose = owner(exchange), id = exchange.parts[0];
     if (busy_.contains(id)) service_.driver.cancel(busy_.at(id));
-    co_await store_.run([&](ks::Store& store) { return store.delete_chat(whose, id); });
+    co_await store_.run([&](Store& store) { return store.delete_chat(whose, id); });
     if (kv_) kv_->forget(id);
     co_await exchange.answer(deleted());
   }
@@ -634,19 +628,19 @@ class ChatRoutes::Impl {
     const nlohmann::json body = exchange.json();
     const Fields fields(body);
     const Asked asked = co_await load(exchange, false);
-    const ks::NewReport wanted = report_of(fields, asked);
+    const NewReport wanted = report_of(fields, asked);
     const int64_t id =
-        co_await store_.get<int64_t>([&](ks::Store& store) { return store.add_report(asked.owner, wanted); });
+        co_await store_.get<int64_t>([&](Store& store) { return store.add_report(asked.owner, wanted); });
     co_await exchange.answer(numbered(id), 201);
   }
   // Without a turn it is the newest, without a reply the chosen one.
-  static ks::NewReport report_of(const Fields& fields, const Asked& asked) {
-    const std::vector<ks::Turn>& turns = asked.chat.turns;
+  static NewReport report_of(const Fields& fields, const Asked& asked) {
+    const std::vector<Turn>& turns = asked.chat.turns;
     const std::string kind = fields.text("kind");
     if (kind != "wrong refusal" && kind != "bad reply")
       throw bad_request("kind must be \"wrong refusal\" or \"bad reply\"", "kind");
     if (turns.empty()) throw bad_request("the chat has no turn to report", "turn");
-    ks::NewReport wanted;
+    NewReport wanted;
     wanted.chat = asked.id;
     wanted.turn = fields.integer("turn", asked.chat.turn_count - 1, 0, INT32_MAX);
     const size_t turn = std::min(static_cast<size_t>(wanted.turn), turns.size() - 1);
@@ -660,20 +654,19 @@ class ChatRoutes::Impl {
   asio::awaitable<void> list_reports(Exchange& exchange) {
     if (keys_ && !service_.tenants.of(exchange).trusted) throw Failure{403, "reports are shown to trusted keys alone"};
     const int64_t after = number_in(exchange.query, "after", 0);
-    const auto reports =
-        co_await store_.get<std::vector<ks::Report>>([&](ks::Store& store) { return store.reports(after); });
+    const auto reports = co_await store_.get<std::vector<Report>>([&](Store& store) { return store.reports(after); });
     co_await exchange.answer(listed(reports));
   }
-  static Json listed(const std::vector<ks::Report>& reports) {
+  static Json listed(const std::vector<Report>& reports) {
     Json list = Json::array();
-    for (const ks::Report& report : reports) list.push_back(report_json(report));
+    for (const Report& report : reports) list.push_back(report_json(report));
     return {{"reports", list}};
   }
 
   // A chat whose reply is being written.
   class Busy {
    public:
-    Busy(Impl& impl, std::string id, kaiju::RequestId request) : impl_(impl), id_(std::move(id)), request_(request) {
+    Busy(Impl& impl, std::string id, RequestId request) : impl_(impl), id_(std::move(id)), request_(request) {
       impl_.busy_[id_] = request;
     }
     ~Busy() { end(); }
@@ -687,14 +680,14 @@ class ChatRoutes::Impl {
    private:
     Impl& impl_;
     std::string id_;
-    kaiju::RequestId request_;
+    RequestId request_;
   };
 
   Service& service_;
   StoreThread store_;
   bool keys_;
   KeptKv* kv_;  // nullptr: none is kept
-  std::map<std::string, kaiju::RequestId> busy_;
+  std::map<std::string, RequestId> busy_;
   bool told_foreign_ = false;
 };
 
@@ -729,24 +722,23 @@ void ChatRoutes::Impl::add(Server& server) {
   route("GET", "/reports", &Impl::list_reports);
 }
 
-ChatRoutes::ChatRoutes(Service& service, std::unique_ptr<ks::Store> store, bool keys, KeptKv* kv)
+ChatRoutes::ChatRoutes(Service& service, std::unique_ptr<Store> store, bool keys, KeptKv* kv)
     : impl_(std::make_unique<Impl>(service, std::move(store), keys, kv)) {}
 ChatRoutes::~ChatRoutes() = default;
 void ChatRoutes::add(Server& server) { impl_->add(server); }
 void ChatRoutes::join() { impl_->join(); }
 
-void add_bundled_characters(ks::Store& store, const Service& service, const std::vector<BundledCard>& cards) {
+void add_bundled_characters(Store& store, const Service& service, const std::vector<BundledCard>& cards) {
   auto there = store.characters();
   if (!there.ok()) throw of_status(there.status());
   if (!there->empty()) return;
   for (const auto& [file, bytes] : cards) {
-    auto card = ks::read_card(bytes);
+    auto card = read_card(bytes);
     if (!card.ok()) throw bad_request(fmt::format("{}: {}", file, card.status().message()));
-    const ks::NewCharacter made{card->name, card->canonical, card->digest,
-                                head_of(service.chat(), card->name, card->description), card->picture};
-    if (auto added = store.create_character(ks::slug_of(card->name), made); !added.ok())
-      throw of_status(added.status());
+    const NewCharacter made{card->name, card->canonical, card->digest,
+                            head_of(service.chat(), card->name, card->description), card->picture};
+    if (auto added = store.create_character(slug_of(card->name), made); !added.ok()) throw of_status(added.status());
   }
 }
 
-}  // namespace server
+}  // namespace kaiju::server

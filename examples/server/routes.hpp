@@ -9,12 +9,12 @@
 #include "service.hpp"
 #include "store/store.hpp"
 
-namespace server {
+namespace kaiju::server {
 
 class ChatRoutes {
  public:
   // `keys`: chats belong to the keys that made them, else to everybody. `kv` may be nullptr.
-  ChatRoutes(Service& service, std::unique_ptr<kaiju::server::Store> store, bool keys, KeptKv* kv);
+  ChatRoutes(Service& service, std::unique_ptr<Store> store, bool keys, KeptKv* kv);
   ~ChatRoutes();
   void add(Server& server);
   // Waits for the store. Nothing may be asked for after that.
@@ -29,6 +29,6 @@ struct BundledCard {
   std::string file, bytes;
 };
 // Puts characters into a store that has none. Throws Failure that names the card's file.
-void add_bundled_characters(kaiju::server::Store& store, const Service& service, const std::vector<BundledCard>& cards);
+void add_bundled_characters(Store& store, const Service& service, const std::vector<BundledCard>& cards);
 
-}  // namespace server
+}  // namespace kaiju::server
