@@ -86,8 +86,7 @@ void measure(Metrics& metrics, const Event& event) {
 
 }  // namespace
 
-asio::awaitable<void> next(Service& service, Run& run,
-                           const std::function<void(size_t choice, const Event& event)>& use) {
+asio::awaitable<void> next(Service& service, Run& run, const UseEvent& use) {
   for (const Event& event : co_await run.events->take()) {
     if (event.kind == EventKind::kFailed) {
       run.done = true;
@@ -238,9 +237,10 @@ void Completion::finish() {
 }
 
 asio::awaitable<void> Completion::whole() {
-  for (size_t r = 0; r < runs_.size(); ++r)
-    while (!runs_[r].done)
-      co_await next(service_, runs_[r], [&](size_t choice, const Event& event) { take(r, choice, event); });
+  for (size_t r = 0; r < runs_.size(); ++r) {
+    const UseEvent use = [&](size_t choice, const Event& event) { take(r, choice, event); };
+    while (!runs_[r].done) co_await next(service_, runs_[r], use);
+  }
   finish();
   co_await exchange_.answer(whole_answer());
 }
@@ -251,12 +251,13 @@ asio::awaitable<void> Completion::stream() {
     std::vector<std::string> chunks;
     add_first_chunks(r, chunks);
     for (std::string& one : chunks) co_await exchange_.event(std::move(one));
+    const UseEvent use = [&](size_t choice, const Event& event) {
+      add_chunks(r, choice, event, chunks);
+      take(r, choice, event);
+    };
     while (!runs_[r].done) {
       chunks.clear();
-      co_await next(service_, runs_[r], [&](size_t choice, const Event& event) {
-        add_chunks(r, choice, event, chunks);
-        take(r, choice, event);
-      });
+      co_await next(service_, runs_[r], use);
       for (std::string& one : chunks) co_await exchange_.event(std::move(one));
       // Events of a later prompt waited for the one before it.
       if (!chunks.empty() && r == 0) service_.metrics.event_to_socket.add(runs_[r].events->seconds());

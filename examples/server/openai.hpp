@@ -25,9 +25,10 @@ Run start(Service& service, const Tenant& tenant, const Wanted& wanted, std::spa
           std::unique_ptr<Guide> guide = nullptr, Driver::Keep keep = {});
 
 // Takes the next events of a run, and hands each to `use` with the index of its choice. Throws Failure where the
-// request failed.
-asio::awaitable<void> next(Service& service, Run& run,
-                           const std::function<void(size_t choice, const Event& event)>& use);
+// request failed. In a coroutine that has a name outside its file, make `use` before co_await: GCC warns of a closure
+// that lies in such a coroutine's frame (-Wsubobject-linkage).
+using UseEvent = std::function<void(size_t choice, const Event& event)>;
+asio::awaitable<void> next(Service& service, Run& run, const UseEvent& use);
 
 // The request's options with what the server adds: salt, deadline. Refuses a prompt that leaves no room, and
 // cuts max_tokens that nobody gave to the room that there is.
