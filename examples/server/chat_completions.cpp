@@ -99,7 +99,7 @@ class ChatCompletion : public Completion {
 
 }  // namespace
 
-void add_chat_routes(Server& server, Service& service) {
+void add_chat_completion_routes(Server& server, Service& service) {
   server.route("POST", "/v1/chat/completions", [&service](Exchange& exchange) -> asio::awaitable<void> {
     ChatCompletion completion(service, exchange);
     co_await completion.answer();

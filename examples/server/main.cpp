@@ -162,7 +162,7 @@ int serve(const Options& options) {
                   .defaults = options.defaults,
                   .created = unix_time(),
                   .request_seconds = options.request_seconds};
-  add_chat_routes(server, service);
+  add_chat_completion_routes(server, service);
   add_completion_routes(server, service);
   add_meta_routes(server, service);
   std::unique_ptr<Store> store;
@@ -172,10 +172,13 @@ int serve(const Options& options) {
   }
   std::optional<KeptKv> kv;
   if (const std::string folder = kv_folder(options); folder != "none") kv.emplace(driver, folder, options.kv_mib << 20);
-  std::optional<ChatRoutes> chats;
+  std::optional<StoredChats> chats;
   if (store) {
     chats.emplace(service, std::move(store), !options.keys.empty(), kv ? &*kv : nullptr);
-    chats->add(server);
+    add_character_routes(*chats);
+    add_chat_routes(*chats);
+    add_reply_routes(*chats);
+    add_report_routes(*chats);
     server.route("GET", "/", [](Exchange& exchange) -> asio::awaitable<void> {
       co_await exchange.answer(200, std::string(kPage), "text/html; charset=utf-8");
     });

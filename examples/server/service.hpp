@@ -33,7 +33,7 @@ struct Service {
 };
 
 // The routes of OpenAI's API, and those of operation. Each file adds its own.
-void add_chat_routes(Server& server, Service& service);
+void add_chat_completion_routes(Server& server, Service& service);
 void add_completion_routes(Server& server, Service& service);
 void add_meta_routes(Server& server, Service& service);
 
