@@ -1,4 +1,4 @@
-// StoredChats: what the routes of characters, chats and reports share: the store, whose each chat is, and which chats
+// StoredChats: what the routes of characters, chats and reports share: the store, the owners of chats, and which chats
 // have a reply that is being written. Everything here lives on the I/O thread.
 #pragma once
 
@@ -59,7 +59,7 @@ class StoredChats {
   void join() { store.join(); }
 
   using Route = asio::awaitable<void> (*)(StoredChats&, Exchange&);
-  // Adds a route to the server, for those who have a key where keys are asked for.
+  // Adds a route to the server. Its requests need a known key if the server has keys.
   void route(const char* method, const char* path, Route handler);
 
   const ChatFormat& format() const { return service.chat(); }
@@ -88,7 +88,7 @@ class StoredChats {
 
 // The one parameter that a query may have, a whole number.
 int64_t query_number(const Exchange& exchange, const std::string& name, int64_t otherwise);
-// A body is no harm, as long as it asks for nothing.
+// Throws Failure for a body that has fields.
 void refuse_fields(const Exchange& exchange);
 // The first words of a text, whole characters.
 std::string title_of(std::string text);
