@@ -12,7 +12,7 @@
 #include "http.hpp"
 #include "openai.hpp"
 
-namespace server {
+namespace kaiju::server {
 
 class AccessLog {
  public:
@@ -30,8 +30,7 @@ class AccessLog {
   void reopen() {
     if (!is_file()) return;
     std::FILE* const again = std::fopen(file_.c_str(), "a");
-    if (!again)
-      return kaiju::tools::print(stderr, "kaiju-server: {}: cannot open for writing; the log goes on\n", file_);
+    if (!again) return tools::print(stderr, "kaiju-server: {}: cannot open for writing; the log goes on\n", file_);
     close();
     to_ = again;
   }
@@ -59,4 +58,4 @@ class AccessLog {
   std::FILE* to_ = nullptr;
 };
 
-}  // namespace server
+}  // namespace kaiju::server

@@ -3,9 +3,9 @@
 
 #include <string_view>
 
-namespace server {
+namespace kaiju::server {
 
 extern const std::string_view kOpenApi;  // openapi.json
 extern const std::string_view kPage;     // web/index.html
 
-}  // namespace server
+}  // namespace kaiju::server

@@ -6,9 +6,8 @@
 #include "messages.hpp"
 #include "openai.hpp"
 
-namespace server {
+namespace kaiju::server {
 
-using kaiju::Event, kaiju::EventKind;
 using Json = nlohmann::ordered_json;
 
 namespace {
@@ -23,8 +22,7 @@ Json logprob_of(const Service& service, int32_t token, float logprob) {
 Json logprobs_of(const Service& service, const Event& event) {
   Json one = logprob_of(service, event.token, event.logprob);
   one["top_logprobs"] = Json::array();
-  for (const kaiju::TokenLogprob& top : event.top)
-    one["top_logprobs"].push_back(logprob_of(service, top.token, top.logprob));
+  for (const TokenLogprob& top : event.top) one["top_logprobs"].push_back(logprob_of(service, top.token, top.logprob));
   return one;
 }
 
@@ -62,9 +60,9 @@ class ChatCompletion : public Completion {
 
   void finished() override {
     for (const Choice& choice : runs_[0].choices)
-      if (choice.done() && !choice.tokens.empty() && choice.reason != kaiju::DoneReason::kStopString)
+      if (choice.done() && !choice.tokens.empty() && choice.reason != DoneReason::kStopString)
         keep_reply(service_, salt_, messages_, prompt_, choice.text, choice.tokens,
-                   choice.reason == kaiju::DoneReason::kStopToken);
+                   choice.reason == DoneReason::kStopToken);
   }
 
   Json whole_choice(size_t, size_t choice) const override {
@@ -89,7 +87,7 @@ class ChatCompletion : public Completion {
     if (wanted_.logprobs && token) logprobs = {{"content", Json::array({logprobs_of(service_, event)})}};
     if (!event.text.empty() || !logprobs.is_null())
       chunks.push_back(delta(choice, {{"content", event.text}}, std::move(logprobs)));
-    if (!token && event.reason != kaiju::DoneReason::kNone)
+    if (!token && event.reason != DoneReason::kNone)
       chunks.push_back(delta(choice, Json::object(), {}, finish_reason(event.reason)));
   }
 
@@ -101,7 +99,7 @@ class ChatCompletion : public Completion {
 
 }  // namespace
 
-void add_chat_routes(Server& server, Service& service) {
+void add_chat_completion_routes(Server& server, Service& service) {
   server.route("POST", "/v1/chat/completions", [&service](Exchange& exchange) -> asio::awaitable<void> {
     ChatCompletion completion(service, exchange);
     co_await completion.answer();
@@ -112,4 +110,4 @@ void add_chat_routes(Server& server, Service& service) {
   });
 }
 
-}  // namespace server
+}  // namespace kaiju::server

@@ -8,24 +8,20 @@
 #include "failure.hpp"
 #include "kaiju.h"
 
-namespace server {
-
-using kaiju::ChatMessage, kaiju::ChatRole;
-using kaiju::server::Card, kaiju::server::Character, kaiju::server::Turn;
+namespace kaiju::server {
 
 namespace {
 
-std::vector<int32_t> formatted(const kaiju::ChatFormat& chat, const std::vector<ChatMessage>& messages,
-                               const kaiju::ChatParts& parts) {
+std::vector<int32_t> formatted(const ChatFormat& chat, const std::vector<ChatMessage>& messages,
+                               const ChatParts& parts) {
   std::vector<int32_t> tokens;
-  if (const kaiju::Status status = chat.format(messages, parts, tokens); !status.ok()) throw of_status(status);
+  if (const Status status = chat.format(messages, parts, tokens); !status.ok()) throw of_status(status);
   return tokens;
 }
 
 // The newest messages, in which keys of the character book are looked for.
 std::string recent_text(const Card& card, const std::vector<Turn>& before, const std::optional<std::string>& text) {
-  const auto depth =
-      static_cast<size_t>(std::max<int64_t>(card.scan_depth.value_or(kaiju::server::kDefaultScanDepth), 0));
+  const auto depth = static_cast<size_t>(std::max<int64_t>(card.scan_depth.value_or(kDefaultScanDepth), 0));
   std::vector<std::string> messages;
   for (const Turn& turn : before) {
     if (turn.user) messages.push_back(*turn.user);
@@ -45,18 +41,18 @@ std::span<const int32_t> chosen_tokens(const Turn& turn) {
 
 }  // namespace
 
-std::string tokenizer_name(const kaiju::Model& model) {
+std::string tokenizer_name(const Model& model) {
   auto chat = model.chat();
   if (!chat.ok()) throw of_status(chat.status());
   const std::vector<int32_t> probe =
       formatted(**chat, {{ChatRole::kCard, "A\nB", {}}, {ChatRole::kUser, "C", {}}, {ChatRole::kCharacter, "D", {}}},
                 {.reply = true});
-  const kaiju::TensorInfo* tokenizer = model.checkpoint()->find("tokenizer");
+  const TensorInfo* tokenizer = model.checkpoint()->find("tokenizer");
   return fmt::format("{}-{:016x}", tokenizer ? tokenizer->digest : "none",
                      XXH3_64bits(probe.data(), probe.size() * sizeof(int32_t)));
 }
 
-std::vector<int32_t> head_of(const kaiju::ChatFormat& chat, const std::string& name, const std::string& description) {
+std::vector<int32_t> head_of(const ChatFormat& chat, const std::string& name, const std::string& description) {
   const std::string card = name + "\n" + description;
   return formatted(chat, {{ChatRole::kCard, card, {}}}, {});
 }
@@ -75,11 +71,11 @@ size_t Cast::index_of(const std::string& id) const {
                     "speaker");
 }
 
-Cast cast_of(const kaiju::ChatFormat& chat, const std::vector<Character>& characters, const std::string& user) {
+Cast cast_of(const ChatFormat& chat, const std::vector<Character>& characters, const std::string& user) {
   Cast cast;
   std::string names, descriptions;
   for (const Character& character : characters) {
-    auto card = kaiju::server::read_card(character.canonical, {.user = user.empty() ? "the user" : user});
+    auto card = read_card(character.canonical, {.user = user.empty() ? "the user" : user});
     if (!card.ok()) throw of_status(card.status());
     names += (names.empty() ? "" : " and ") + card->name;
     descriptions += (descriptions.empty() ? "" : "\n\n") + card->description;
@@ -94,7 +90,7 @@ Cast cast_of(const kaiju::ChatFormat& chat, const std::vector<Character>& charac
   return cast;
 }
 
-std::vector<int32_t> greeting_tokens(const kaiju::ChatFormat& chat, const Cast& cast, const std::string& text) {
+std::vector<int32_t> greeting_tokens(const ChatFormat& chat, const Cast& cast, const std::string& text) {
   const std::string card = cast.cards[0].name + "\n" + cast.cards[0].description;
   const std::string name = cast.cards.size() > 1 ? cast.cards[0].name : "";
   std::vector<int32_t> tokens = formatted(chat, {{ChatRole::kCard, card, {}}, {ChatRole::kCharacter, text, name}}, {});
@@ -107,12 +103,12 @@ std::vector<int32_t> greeting_tokens(const kaiju::ChatFormat& chat, const Cast& 
   return tokens;
 }
 
-std::vector<int32_t> input_tokens(const kaiju::ChatFormat& chat, const Cast& cast, size_t speaker,
+std::vector<int32_t> input_tokens(const ChatFormat& chat, const Cast& cast, size_t speaker,
                                   const std::vector<Turn>& before, const std::optional<std::string>& text,
                                   const std::string& user) {
   const Card& card = cast.cards[speaker];
   const bool group = cast.cards.size() > 1;
-  const std::string lore = kaiju::server::volatile_text(card, recent_text(card, before, text));
+  const std::string lore = volatile_text(card, recent_text(card, before, text));
   std::string said = lore;
   if (text && !text->empty()) said += (lore.empty() ? "" : "\n\n") + *text;
   std::vector<ChatMessage> messages;
@@ -121,7 +117,7 @@ std::vector<int32_t> input_tokens(const kaiju::ChatFormat& chat, const Cast& cas
   return formatted(chat, messages, {.reply = !group, .open = group});
 }
 
-std::vector<int32_t> reply_tokens(const kaiju::ChatFormat& chat, const kaiju::Tokenizer& tokenizer, const Cast& cast,
+std::vector<int32_t> reply_tokens(const ChatFormat& chat, const Tokenizer& tokenizer, const Cast& cast,
                                   const Turn& turn, const std::string& text) {
   if (turn.input_tokens.empty()) return greeting_tokens(chat, cast, text);
   auto tokens = tokenizer.encode(text);
@@ -129,8 +125,8 @@ std::vector<int32_t> reply_tokens(const kaiju::ChatFormat& chat, const kaiju::To
   return std::move(tokens).value();
 }
 
-bool encode_foreign(const kaiju::ChatFormat& chat, const kaiju::Tokenizer& tokenizer, const Cast& cast,
-                    const std::string& user, std::vector<Turn>& turns) {
+bool encode_foreign(const ChatFormat& chat, const Tokenizer& tokenizer, const Cast& cast, const std::string& user,
+                    std::vector<Turn>& turns) {
   bool found = false;
   for (size_t i = 0; i < turns.size(); ++i) {
     Turn& turn = turns[i];
@@ -139,7 +135,7 @@ bool encode_foreign(const kaiju::ChatFormat& chat, const kaiju::Tokenizer& token
       turn.input_tokens = input_tokens(chat, cast, cast.index_of(turn.speaker), before, turn.user, user);
     }
     found |= turn.foreign;
-    for (kaiju::server::Reply& reply : turn.replies) {
+    for (Reply& reply : turn.replies) {
       if (reply.foreign) reply.tokens = reply_tokens(chat, tokenizer, cast, turn, reply.text);
       found |= std::exchange(reply.foreign, false);
     }
@@ -148,7 +144,7 @@ bool encode_foreign(const kaiju::ChatFormat& chat, const kaiju::Tokenizer& token
   return found;
 }
 
-std::vector<int32_t> turn_prompt(const kaiju::ChatFormat& chat, const Cast& cast, std::span<const Turn> before,
+std::vector<int32_t> turn_prompt(const ChatFormat& chat, const Cast& cast, std::span<const Turn> before,
                                  const std::vector<int32_t>& input, size_t reserved, size_t context) {
   const std::span<const int32_t> close = chat.close(), opening = chat.opening(cast.head);
   std::vector<size_t> sizes;
@@ -174,4 +170,4 @@ std::vector<int32_t> turn_prompt(const kaiju::ChatFormat& chat, const Cast& cast
   return prompt;
 }
 
-}  // namespace server
+}  // namespace kaiju::server

@@ -4,9 +4,8 @@
 #include "failure.hpp"
 #include "openai.hpp"
 
-namespace server {
+namespace kaiju::server {
 
-using kaiju::Event, kaiju::EventKind;
 using Json = nlohmann::ordered_json;
 
 namespace {
@@ -20,7 +19,7 @@ struct TextPrompt {
 
 TextPrompt text_prompt(const Service& service, const std::string& text, bool begin) {
   TextPrompt prompt{{}, text};
-  const kaiju::Tokenizer& tokenizer = service.tokenizer();
+  const Tokenizer& tokenizer = service.tokenizer();
   if (auto chat = service.model->chat(); begin && chat.ok()) (*chat)->append_begin(prompt.tokens);
   auto tokens = tokenizer.encode(text);
   if (!tokens.ok()) throw of_status(tokens.status(), "prompt");
@@ -72,7 +71,7 @@ struct Logprobs {
     tokens.push_back(text);
     values.push_back(event.logprob);
     Json best = Json::object();
-    for (const kaiju::TokenLogprob& one : event.top) best[token_text(service, one.token)] = one.logprob;
+    for (const TokenLogprob& one : event.top) best[token_text(service, one.token)] = one.logprob;
     top.push_back(best);
     offsets.push_back(offset);
     offset += text.size();
@@ -148,4 +147,4 @@ void add_completion_routes(Server& server, Service& service) {
   });
 }
 
-}  // namespace server
+}  // namespace kaiju::server

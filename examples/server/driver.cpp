@@ -6,9 +6,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <utility>
 
-namespace server {
-
-using kaiju::Event, kaiju::EventKind, kaiju::RequestId, kaiju::Result, kaiju::Status;
+namespace kaiju::server {
 
 namespace {
 
@@ -16,7 +14,7 @@ bool is_last(const Event& event) { return event.kind == EventKind::kDone || even
 
 }  // namespace
 
-Driver::Driver(std::shared_ptr<kaiju::Engine> engine, boost::asio::io_context& io)
+Driver::Driver(std::shared_ptr<Engine> engine, boost::asio::io_context& io)
     : engine_(std::move(engine)), io_(io), thread_([this] { run(); }) {}
 
 void Driver::stop() {
@@ -25,9 +23,9 @@ void Driver::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-Result<RequestId> Driver::submit(std::span<const int32_t> prompt, const kaiju::RequestOptions& options,
+Result<RequestId> Driver::submit(std::span<const int32_t> prompt, const RequestOptions& options,
                                  std::shared_ptr<Sink> sink, std::unique_ptr<Guide> guide, Keep keep) {
-  Result<kaiju::SessionId> session = engine_->create_session();
+  Result<SessionId> session = engine_->create_session();
   if (!session.ok()) return session.status();
   Result<RequestId> request = engine_->submit(*session, prompt, options);
   if (!request.ok()) {
@@ -47,7 +45,7 @@ Result<RequestId> Driver::submit(std::span<const int32_t> prompt, const kaiju::R
   return request;
 }
 
-boost::asio::awaitable<void> Driver::between_steps(std::function<void(kaiju::Engine&)> call) {
+boost::asio::awaitable<void> Driver::between_steps(std::function<void(Engine&)> call) {
   boost::asio::steady_timer signal(io_, boost::asio::steady_timer::time_point::max());
   bool done = false;
   const std::function<void()> tell = [&] {
@@ -125,4 +123,4 @@ void Driver::deliver(const std::vector<Event>& events, std::chrono::steady_clock
   }
 }
 
-}  // namespace server
+}  // namespace kaiju::server

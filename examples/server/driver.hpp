@@ -18,14 +18,14 @@
 
 #include "kaiju/kaiju.hpp"
 
-namespace server {
+namespace kaiju::server {
 
 // Where the events of a request go, on the I/O thread. The last event is kDone or kFailed.
 class Sink {
  public:
   virtual ~Sink() = default;
   // `polled`: when the thread that steps got the event from the engine.
-  virtual void on_event(const kaiju::Event& event, std::chrono::steady_clock::time_point polled) = 0;
+  virtual void on_event(const Event& event, std::chrono::steady_clock::time_point polled) = 0;
 };
 
 // Says what the next token of each sequence of a request may be. Called on the thread that steps.
@@ -40,49 +40,48 @@ class Guide {
 
 class Driver {
  public:
-  Driver(std::shared_ptr<kaiju::Engine> engine, boost::asio::io_context& io);
+  Driver(std::shared_ptr<Engine> engine, boost::asio::io_context& io);
   ~Driver() { stop(); }
   Driver(const Driver&) = delete;
 
   // I/O thread. With a guide, the options must ask for one (RequestOptions::guided). `keep` is given the session when
   // the request is done; without, the session is destroyed.
-  using Keep = std::function<void(kaiju::SessionId)>;
-  kaiju::Result<kaiju::RequestId> submit(std::span<const int32_t> prompt, const kaiju::RequestOptions& options,
-                                         std::shared_ptr<Sink> sink, std::unique_ptr<Guide> guide = nullptr,
-                                         Keep keep = {});
-  void cancel(kaiju::RequestId request) { (void)engine_->cancel(request); }
+  using Keep = std::function<void(SessionId)>;
+  Result<RequestId> submit(std::span<const int32_t> prompt, const RequestOptions& options, std::shared_ptr<Sink> sink,
+                           std::unique_ptr<Guide> guide = nullptr, Keep keep = {});
+  void cancel(RequestId request) { (void)engine_->cancel(request); }
   // What there is of their replies comes as usual, and their end.
   void cancel_all() {
     for (const auto& [request, ongoing] : ongoing_) cancel(request);
   }
   // Runs a call on the thread that steps, when no step runs, and continues on the I/O thread. The call must not throw.
-  boost::asio::awaitable<void> between_steps(std::function<void(kaiju::Engine&)> call);
+  boost::asio::awaitable<void> between_steps(std::function<void(Engine&)> call);
   // Ends the thread. Unfinished requests get no more events.
   void stop();
   size_t unfinished() const { return ongoing_.size(); }
-  kaiju::Engine& engine() { return *engine_; }
-  const kaiju::Engine& engine() const { return *engine_; }
+  Engine& engine() { return *engine_; }
+  const Engine& engine() const { return *engine_; }
 
  private:
   struct Ongoing {
-    kaiju::SessionId session;
+    SessionId session;
     std::shared_ptr<Sink> sink;
     Keep keep;
   };
 
   void run();
   void run_calls();
-  void guide(const kaiju::Event& event);
-  void deliver(const std::vector<kaiju::Event>& events, std::chrono::steady_clock::time_point polled);
+  void guide(const Event& event);
+  void deliver(const std::vector<Event>& events, std::chrono::steady_clock::time_point polled);
 
-  std::shared_ptr<kaiju::Engine> engine_;
+  std::shared_ptr<Engine> engine_;
   boost::asio::io_context& io_;
-  std::unordered_map<kaiju::RequestId, Ongoing> ongoing_;  // I/O thread
-  std::mutex mutex_;                                       // of the next two
-  std::unordered_map<kaiju::RequestId, std::unique_ptr<Guide>> guides_;
+  std::unordered_map<RequestId, Ongoing> ongoing_;  // I/O thread
+  std::mutex mutex_;                                // of the next two
+  std::unordered_map<RequestId, std::unique_ptr<Guide>> guides_;
   std::vector<std::function<void()>> calls_;
   std::atomic<bool> stopping_ = false;
   std::thread thread_;
 };
 
-}  // namespace server
+}  // namespace kaiju::server

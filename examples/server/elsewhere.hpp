@@ -8,7 +8,7 @@
 #include <functional>
 #include <utility>
 
-namespace server {
+namespace kaiju::server {
 
 // What the call throws is thrown to the caller.
 inline boost::asio::awaitable<void> elsewhere(boost::asio::thread_pool& thread, std::function<void()> call) {
@@ -19,4 +19,4 @@ inline boost::asio::awaitable<void> elsewhere(boost::asio::thread_pool& thread, 
   co_await boost::asio::co_spawn(thread, there, boost::asio::use_awaitable);
 }
 
-}  // namespace server
+}  // namespace kaiju::server

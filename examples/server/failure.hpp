@@ -10,7 +10,7 @@
 
 #include "kaiju/base/status.hpp"
 
-namespace server {
+namespace kaiju::server {
 
 struct Failure {
   int status = 400;  // of HTTP
@@ -32,8 +32,7 @@ inline std::string place_of(const nlohmann::json::parse_error& error, std::strin
 }
 
 // The library's words, with the HTTP status that says who has to act.
-inline Failure of_status(const kaiju::Status& status, std::string param = {}) {
-  using kaiju::StatusCode;
+inline Failure of_status(const Status& status, std::string param = {}) {
   switch (status.code()) {
     case StatusCode::kInvalidArgument:
     case StatusCode::kUnsupported:
@@ -68,4 +67,4 @@ inline nlohmann::ordered_json json_of(const Failure& failure) {
             {"code", or_null(failure.code)}}}};
 }
 
-}  // namespace server
+}  // namespace kaiju::server

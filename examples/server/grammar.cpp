@@ -7,7 +7,7 @@
 #include "failure.hpp"
 #include "schema_check.hpp"
 
-namespace server {
+namespace kaiju::server {
 
 using nlohmann::json;
 
@@ -102,4 +102,4 @@ Grammar read_grammar(const Fields& fields, std::string_view body, const Wanted& 
   return grammar;
 }
 
-}  // namespace server
+}  // namespace kaiju::server

@@ -11,7 +11,7 @@
 #include "driver.hpp"
 #include "parameters.hpp"
 
-namespace server {
+namespace kaiju::server {
 
 struct Grammar {
   enum class Kind { kNone, kJson, kSchema, kRegex, kEbnf };
@@ -26,7 +26,7 @@ Grammar read_grammar(const Fields& fields, std::string_view body, const Wanted& 
 
 class Grammars {
  public:
-  explicit Grammars(std::shared_ptr<const kaiju::Model> model);
+  explicit Grammars(std::shared_ptr<const Model> model);
   ~Grammars();
 
   // The guide of a request, nullptr for kNone. A grammar is compiled on a thread of its own; those used of late are
@@ -40,4 +40,4 @@ class Grammars {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace server
+}  // namespace kaiju::server

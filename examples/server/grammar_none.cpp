@@ -4,11 +4,11 @@
 #include "failure.hpp"
 #include "grammar.hpp"
 
-namespace server {
+namespace kaiju::server {
 
 class Grammars::Impl {};
 
-Grammars::Grammars(std::shared_ptr<const kaiju::Model>) {}
+Grammars::Grammars(std::shared_ptr<const Model>) {}
 Grammars::~Grammars() = default;
 void Grammars::join() {}
 
@@ -20,4 +20,4 @@ boost::asio::awaitable<std::unique_ptr<Guide>> Grammars::guide(const Grammar& gr
                     grammar.field.c_str());
 }
 
-}  // namespace server
+}  // namespace kaiju::server

@@ -11,7 +11,7 @@
 #include "elsewhere.hpp"
 #include "failure.hpp"
 
-namespace server {
+namespace kaiju::server {
 
 namespace {
 
@@ -21,7 +21,7 @@ class GrammarGuide : public Guide {
  public:
   GrammarGuide(const xgrammar::CompiledGrammar& grammar, const std::vector<int32_t>& stops, int32_t vocabulary,
                int32_t sequences)
-      : mask_(static_cast<size_t>(kaiju::mask_words(vocabulary))), only_stops_(mask_.size()) {
+      : mask_(static_cast<size_t>(mask_words(vocabulary))), only_stops_(mask_.size()) {
     for (int32_t i = 0; i < sequences; ++i) matchers_.emplace_back(grammar);
     for (const int32_t token : stops) only_stops_[static_cast<size_t>(token) / 32] |= 1u << token % 32;
   }
@@ -56,7 +56,7 @@ class GrammarGuide : public Guide {
 
 class Grammars::Impl {
  public:
-  explicit Impl(std::shared_ptr<const kaiju::Model> model) : model_(std::move(model)), thread_(1) {}
+  explicit Impl(std::shared_ptr<const Model> model) : model_(std::move(model)), thread_(1) {}
   void join() { thread_.join(); }
 
   boost::asio::awaitable<std::unique_ptr<Guide>> guide(const Grammar& grammar, int32_t sequences) {
@@ -75,12 +75,11 @@ class Grammars::Impl {
       throw bad_request("the model has no stop token, so a reply could not end where its grammar ends",
                         grammar.field.c_str());
     try {
-      if (!compiler_)
-        compiler_.emplace(kaiju::structured::vocabulary_of(*model_, **tokenizer), 1, true, kMostCompiledBytes);
+      if (!compiler_) compiler_.emplace(structured::vocabulary_of(*model_, **tokenizer), 1, true, kMostCompiledBytes);
       return std::make_unique<GrammarGuide>(compiled(grammar), model_->stop_tokens(), model_->config().vocab_size,
                                             sequences);
     } catch (const std::exception& problem) {
-      throw bad_request(kaiju::structured::what_of(problem), grammar.field.c_str());
+      throw bad_request(structured::what_of(problem), grammar.field.c_str());
     }
   }
 
@@ -97,12 +96,12 @@ class Grammars::Impl {
     }
   }
 
-  std::shared_ptr<const kaiju::Model> model_;
+  std::shared_ptr<const Model> model_;
   std::optional<xgrammar::GrammarCompiler> compiler_;
   boost::asio::thread_pool thread_;
 };
 
-Grammars::Grammars(std::shared_ptr<const kaiju::Model> model) : impl_(std::make_unique<Impl>(std::move(model))) {}
+Grammars::Grammars(std::shared_ptr<const Model> model) : impl_(std::make_unique<Impl>(std::move(model))) {}
 Grammars::~Grammars() { join(); }
 void Grammars::join() { impl_->join(); }
 
@@ -111,4 +110,4 @@ boost::asio::awaitable<std::unique_ptr<Guide>> Grammars::guide(const Grammar& gr
   co_return co_await impl_->guide(grammar, sequences);
 }
 
-}  // namespace server
+}  // namespace kaiju::server

@@ -22,7 +22,7 @@
 
 #include "failure.hpp"
 
-namespace server {
+namespace kaiju::server {
 
 namespace beast = boost::beast;
 using asio::ip::tcp;
@@ -463,4 +463,4 @@ asio::awaitable<void> Server::accept() {
   }
 }
 
-}  // namespace server
+}  // namespace kaiju::server

@@ -24,7 +24,7 @@ namespace boost::asio::ssl {
 class context;
 }
 
-namespace server {
+namespace kaiju::server {
 
 namespace asio = boost::asio;
 namespace http = boost::beast::http;
@@ -121,4 +121,4 @@ class Server {
   bool draining_ = false;
 };
 
-}  // namespace server
+}  // namespace kaiju::server

@@ -13,10 +13,9 @@
 
 #include "kaiju/kaiju.hpp"
 
-namespace server {
+namespace kaiju::server {
 
 namespace fs = std::filesystem;
-using kaiju::SessionId;
 
 namespace {
 
@@ -34,8 +33,8 @@ std::string key_in(const fs::path& file) {
   return key;
 }
 
-kaiju::Sealer sealer_of(const std::string& key) {
-  auto sealer = kaiju::make_sealer(key);
+Sealer sealer_of(const std::string& key) {
+  auto sealer = make_sealer(key);
   if (!sealer.ok()) throw std::runtime_error(sealer.status().message());
   return std::move(sealer).value();
 }
@@ -87,15 +86,15 @@ void KeptKv::forget(const std::string& chat) {
   fs::remove(file_of(chat), ignored);
 }
 
-boost::asio::awaitable<bool> KeptKv::restore(const std::string& chat, const kaiju::Scope& scope) {
+boost::asio::awaitable<bool> KeptKv::restore(const std::string& chat, const Scope& scope) {
   const std::string file = file_of(chat);
   if (files_.erase(chat) == 0 || !fs::exists(file)) co_return false;
-  kaiju::RestoreOptions options;
+  RestoreOptions options;
   options.key = sealer_of(key_);
   options.scope = scope;
   bool found = false;
-  const std::function<void(kaiju::Engine&)> call = [&](kaiju::Engine& engine) {
-    auto session = kaiju::restore_session(engine, file, options);
+  const std::function<void(Engine&)> call = [&](Engine& engine) {
+    auto session = restore_session(engine, file, options);
     found = session.ok();
     if (found) (void)engine.destroy_session(*session);  // its KV stays in the cache
   };
@@ -109,12 +108,12 @@ int KeptKv::save(int64_t& bytes) {
   std::vector<std::pair<uint64_t, std::string>> newest_first;
   for (const auto& [chat, held] : held_) newest_first.emplace_back(held.used, chat);
   std::sort(newest_first.rbegin(), newest_first.rend());
-  kaiju::SaveOptions options;
+  SaveOptions options;
   options.key = sealer_of(key_);
   int chats = 0;
   for (const auto& [used, chat] : newest_first) {
     std::error_code failed;
-    if (!kaiju::save_session(driver_.engine(), held_.at(chat).session, file_of(chat), options).ok()) {
+    if (!save_session(driver_.engine(), held_.at(chat).session, file_of(chat), options).ok()) {
       fs::remove(file_of(chat), failed);
       continue;
     }
@@ -145,4 +144,4 @@ void KeptKv::drop_files_beyond(int64_t most) const {
   }
 }
 
-}  // namespace server
+}  // namespace kaiju::server

@@ -14,7 +14,7 @@
 
 #include "driver.hpp"
 
-namespace server {
+namespace kaiju::server {
 
 class KeptKv {
  public:
@@ -24,11 +24,11 @@ class KeptKv {
   KeptKv(const KeptKv&) = delete;
 
   // I/O thread. The chat's newest session, instead of the one before.
-  void hold(const std::string& chat, kaiju::SessionId session);
+  void hold(const std::string& chat, SessionId session);
   // The chat was deleted.
   void forget(const std::string& chat);
   // Brings the KV of a chat's file into the cache, under a scope, once. Whether there was some.
-  boost::asio::awaitable<bool> restore(const std::string& chat, const kaiju::Scope& scope);
+  boost::asio::awaitable<bool> restore(const std::string& chat, const Scope& scope);
   // What is held goes into files. The driver has stopped. Returns how many chats, and adds up their bytes.
   int save(int64_t& bytes);
 
@@ -41,7 +41,7 @@ class KeptKv {
   int lock_ = -1;  // the key's file, which this server holds
   int64_t most_bytes_;
   struct Held {
-    kaiju::SessionId session;
+    SessionId session;
     uint64_t used;
   };
   std::map<std::string, Held> held_;
@@ -49,4 +49,4 @@ class KeptKv {
   uint64_t uses_ = 0;
 };
 
-}  // namespace server
+}  // namespace kaiju::server

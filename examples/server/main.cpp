@@ -24,7 +24,7 @@
 #include "shutdown.hpp"
 #include "tls.hpp"
 
-namespace server {
+namespace kaiju::server {
 namespace {
 
 constexpr size_t kTranscriptTokens = 16 << 20;  // 64 MiB of histories
@@ -72,10 +72,9 @@ std::vector<BundledCard> cards_in(const std::string& folder) {
   return cards;
 }
 
-std::unique_ptr<kaiju::server::Store> open_store(const std::string& where, const kaiju::Model& model) {
-  const kaiju::server::StoreOptions options{.tokenizer = tokenizer_name(model)};
-  auto store = where.starts_with("postgres") ? kaiju::server::open_postgres_store(where, options)
-                                             : kaiju::server::open_sqlite_store(where, options);
+std::unique_ptr<Store> open_store(const std::string& where, const Model& model) {
+  const StoreOptions options{.tokenizer = tokenizer_name(model)};
+  auto store = where.starts_with("postgres") ? open_postgres_store(where, options) : open_sqlite_store(where, options);
   if (!store.ok()) throw std::runtime_error(store.status().message());
   return std::move(store).value();
 }
@@ -89,8 +88,8 @@ std::string kv_folder(const Options& options) {
 void save(KeptKv& kv) {
   int64_t bytes = 0;
   if (const int chats = kv.save(bytes); chats > 0)
-    kaiju::tools::print(stderr, "kaiju-server: kept the KV of {} {}, {:.1f} MiB\n", chats,
-                        chats == 1 ? "chat" : "chats", static_cast<double>(bytes) / (1 << 20));
+    tools::print(stderr, "kaiju-server: kept the KV of {} {}, {:.1f} MiB\n", chats, chats == 1 ? "chat" : "chats",
+                 static_cast<double>(bytes) / (1 << 20));
 }
 
 // What the page wants is not there: says why.
@@ -128,9 +127,9 @@ class Io : public asio::io_context {
 int serve(const Options& options) {
   raise_file_limit();
   const auto tls = options.tls_certificate.empty() ? nullptr : tls_context(options.tls_certificate, options.tls_key);
-  auto model = kaiju::Model::load(options.model);
+  auto model = Model::load(options.model);
   if (!model.ok()) throw std::runtime_error(model.status().message());
-  kaiju::RunOptions run;
+  RunOptions run;
   run.executor.backend = options.backend;
   run.executor.threads = options.threads;
   run.executor.slot_count = options.max_running;
@@ -163,20 +162,23 @@ int serve(const Options& options) {
                   .defaults = options.defaults,
                   .created = unix_time(),
                   .request_seconds = options.request_seconds};
-  add_chat_routes(server, service);
+  add_chat_completion_routes(server, service);
   add_completion_routes(server, service);
   add_meta_routes(server, service);
-  std::unique_ptr<kaiju::server::Store> store;
+  std::unique_ptr<Store> store;
   if (options.store != "none" && (*model)->chat().ok()) {
     store = open_store(options.store, **model);
     add_bundled_characters(*store, service, cards_in(options.characters));
   }
   std::optional<KeptKv> kv;
   if (const std::string folder = kv_folder(options); folder != "none") kv.emplace(driver, folder, options.kv_mib << 20);
-  std::optional<ChatRoutes> chats;
+  std::optional<StoredChats> chats;
   if (store) {
     chats.emplace(service, std::move(store), !options.keys.empty(), kv ? &*kv : nullptr);
-    chats->add(server);
+    add_character_routes(*chats);
+    add_chat_routes(*chats);
+    add_reply_routes(*chats);
+    add_report_routes(*chats);
     server.route("GET", "/", [](Exchange& exchange) -> asio::awaitable<void> {
       co_await exchange.answer(200, std::string(kPage), "text/html; charset=utf-8");
     });
@@ -203,8 +205,8 @@ int serve(const Options& options) {
   const auto endpoint = listen(server, options);
   const std::string address =
       endpoint.address().is_v6() ? "[" + endpoint.address().to_string() + "]" : endpoint.address().to_string();
-  kaiju::tools::print("{} listens on {}://{}:{}\n", service.model_name, server.encrypted() ? "https" : "http", address,
-                      endpoint.port());
+  tools::print("{} listens on {}://{}:{}\n", service.model_name, server.encrypted() ? "https" : "http", address,
+               endpoint.port());
   std::fflush(stdout);
   asio::signal_set renamed(io, SIGUSR1);
   reopen_at_signal(renamed, log);
@@ -219,15 +221,15 @@ int serve(const Options& options) {
 }
 
 }  // namespace
-}  // namespace server
+}  // namespace kaiju::server
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
-  server::Options options;
-  if (const std::optional<int> code = server::parse(argc, argv, options)) return *code;
+  kaiju::server::Options options;
+  if (const std::optional<int> code = kaiju::server::parse(argc, argv, options)) return *code;
   try {
-    return server::serve(options);
-  } catch (const server::Failure& failure) {
+    return kaiju::server::serve(options);
+  } catch (const kaiju::server::Failure& failure) {
     kaiju::tools::print(stderr, "kaiju-server: {}\n", failure.message);
     return 1;
   } catch (const std::exception& problem) {

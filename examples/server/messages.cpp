@@ -4,9 +4,8 @@
 
 #include "failure.hpp"
 
-namespace server {
+namespace kaiju::server {
 
-using kaiju::ChatRole;
 using nlohmann::json;
 
 namespace {
@@ -39,7 +38,7 @@ std::string card_of(const std::string& text) { return "Assistant\n" + text; }
 
 }  // namespace
 
-std::vector<Message> read_messages(const Fields& fields, const kaiju::ChatFormat& chat) {
+std::vector<Message> read_messages(const Fields& fields, const ChatFormat& chat) {
   if (!fields.has("messages") || !fields.at("messages").is_array() || fields.at("messages").empty())
     throw bad_request("messages must be a list of at least one message", "messages");
   std::vector<Message> messages;
@@ -75,11 +74,11 @@ std::vector<Message> read_messages(const Fields& fields, const kaiju::ChatFormat
 }
 
 Prompt prompt_of(Service& service, const std::string& salt, const std::vector<Message>& messages, bool begin_reply) {
-  const kaiju::ChatFormat& chat = service.chat();
+  const ChatFormat& chat = service.chat();
   Prompt prompt;
   prompt.continues = begin_reply && messages.back().role == ChatRole::kCharacter;
   size_t known = 0;
-  kaiju::ChatParts parts;
+  ChatParts parts;
   // A message that the reply continues has to stay open: what is kept has its end.
   const std::span<const Message> whole(messages.data(), messages.size() - (prompt.continues ? 1 : 0));
   if (const Transcripts::Kept* kept = service.transcripts.find(salt, whole, known)) {
@@ -90,11 +89,10 @@ Prompt prompt_of(Service& service, const std::string& salt, const std::vector<Me
   }
   parts.reply = begin_reply && !prompt.continues;
   parts.open = prompt.continues;
-  std::vector<kaiju::ChatMessage> list;
+  std::vector<ChatMessage> list;
   for (size_t i = known; i < messages.size(); ++i)
     list.push_back({messages[i].role, messages[i].text, messages[i].name});
-  if (const kaiju::Status status = chat.format(list, parts, prompt.tokens); !status.ok())
-    throw of_status(status, "messages");
+  if (const Status status = chat.format(list, parts, prompt.tokens); !status.ok()) throw of_status(status, "messages");
   return prompt;
 }
 
@@ -111,4 +109,4 @@ void keep_reply(Service& service, const std::string& salt, std::vector<Message> 
   service.transcripts.keep(salt, messages, std::move(kept));
 }
 
-}  // namespace server
+}  // namespace kaiju::server

@@ -6,12 +6,12 @@
 
 #include "service.hpp"
 
-namespace server {
+namespace kaiju::server {
 
 // Reads the field messages: roles system and developer, user, assistant; content a string or a list of text parts.
 // System messages at the beginning become one; one that comes later becomes a user message in its place, which is where
 // it breaks the least of the cache. Throws Failure that names the message.
-std::vector<Message> read_messages(const Fields& fields, const kaiju::ChatFormat& chat);
+std::vector<Message> read_messages(const Fields& fields, const ChatFormat& chat);
 
 struct Prompt {
   std::vector<int32_t> tokens;
@@ -25,4 +25,4 @@ Prompt prompt_of(Service& service, const std::string& salt, const std::vector<Me
 void keep_reply(Service& service, const std::string& salt, std::vector<Message> messages, const Prompt& prompt,
                 const std::string& text, const std::vector<int32_t>& reply, bool stopped);
 
-}  // namespace server
+}  // namespace kaiju::server

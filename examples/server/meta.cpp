@@ -6,7 +6,7 @@
 #include "messages.hpp"
 #include "openai.hpp"
 
-namespace server {
+namespace kaiju::server {
 
 using Json = nlohmann::ordered_json;
 
@@ -60,7 +60,7 @@ Json detokenize(Service& service, Exchange& exchange) {
 }
 
 std::string metrics_of(const Service& service, const Exchange& exchange) {
-  const kaiju::Engine& engine = service.driver.engine();
+  const Engine& engine = service.driver.engine();
   return text_of(service.metrics, {.model = service.model_name,
                                    .engine = engine.metrics(),
                                    .info = engine.info(),
@@ -93,7 +93,7 @@ void add_meta_routes(Server& server, Service& service) {
   });
   get("/version", [](Service&, Exchange&) { return Json{{"version", KAIJU_SERVER_VERSION}}; });
   server.route("GET", "/health", [&service](Exchange& exchange) -> asio::awaitable<void> {
-    const kaiju::Status status = service.driver.engine().status();
+    const Status status = service.driver.engine().status();
     if (!status.ok()) throw Failure{503, "the engine has stopped: " + status.message(), {}, "engine_stopped"};
     if (service.server.draining()) throw Failure{503, "the server is shutting down", {}, "draining", 1};
     co_await exchange.answer(healthy());
@@ -119,4 +119,4 @@ void add_meta_routes(Server& server, Service& service) {
     });
 }
 
-}  // namespace server
+}  // namespace kaiju::server

@@ -6,7 +6,7 @@
 
 #include "kaiju/step/kinds.hpp"
 
-namespace server {
+namespace kaiju::server {
 
 void Histogram::add(double seconds) {
   const auto bound = std::lower_bound(kBounds.begin(), kBounds.end(), seconds);
@@ -94,8 +94,8 @@ void add_requests(Page& page, const Metrics& metrics, const Shown& shown) {
 }
 
 void add_cache(Page& page, const kaiju::Metrics& engine) {
-  const auto& global = engine.blocks[static_cast<int32_t>(kaiju::BlockKind::kGlobal)];
-  const auto& window = engine.blocks[static_cast<int32_t>(kaiju::BlockKind::kWindow)];
+  const auto& global = engine.blocks[static_cast<int32_t>(BlockKind::kGlobal)];
+  const auto& window = engine.blocks[static_cast<int32_t>(BlockKind::kWindow)];
   const int32_t total = global.total + window.total, idle = global.free + global.cached + window.free + window.cached;
   const double used = total > 0 ? 1.0 - static_cast<double>(idle) / total : 0;
   page.value("vllm:kv_cache_usage_perc", "gauge", "Share of the KV cache in use, 0 to 1.", used);
@@ -104,8 +104,8 @@ void add_cache(Page& page, const kaiju::Metrics& engine) {
   page.value("vllm:prefix_cache_hits_total", "counter", "Prompt tokens whose KV was cached.",
              number(engine.tokens_from_cache));
   page.begin("vllm:cache_config_info", "gauge", "The KV cache.");
-  page.sample(1, fmt::format("block_size=\"{}\",num_gpu_blocks=\"{}\",enable_prefix_caching=\"True\"",
-                             kaiju::kBlockTokens, global.total));
+  page.sample(1, fmt::format("block_size=\"{}\",num_gpu_blocks=\"{}\",enable_prefix_caching=\"True\"", kBlockTokens,
+                             global.total));
   page.value("kaiju_cache_miss_new_total", "counter", "Prompt tokens that were never seen.",
              number(engine.cache.miss_new));
   page.value("kaiju_cache_miss_evicted_total", "counter", "Prompt tokens whose KV was evicted.",
@@ -163,4 +163,4 @@ std::string text_of(const Metrics& metrics, const Shown& shown) {
   return page.take();
 }
 
-}  // namespace server
+}  // namespace kaiju::server

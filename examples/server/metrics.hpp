@@ -10,7 +10,7 @@
 #include "kaiju/step/executor_info.hpp"
 #include "shares.hpp"
 
-namespace server {
+namespace kaiju::server {
 
 // A histogram of seconds.
 class Histogram {
@@ -37,11 +37,11 @@ struct Metrics {
 struct Shown {
   std::string model;  // its name
   kaiju::Metrics engine;
-  kaiju::ExecutorInfo info;
+  ExecutorInfo info;
   size_t connections, unfinished;
   const std::map<std::string, Account>& accounts;  // by the name of their key
   bool by_key;                                     // accounts one by one, else their sum alone
 };
 std::string text_of(const Metrics& metrics, const Shown& shown);
 
-}  // namespace server
+}  // namespace kaiju::server

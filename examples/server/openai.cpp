@@ -9,24 +9,22 @@
 #include "failure.hpp"
 #include "grammar.hpp"
 
-namespace server {
+namespace kaiju::server {
 
-using kaiju::Event, kaiju::EventKind;
-
-const kaiju::Tokenizer& Service::tokenizer() const {
+const Tokenizer& Service::tokenizer() const {
   auto tokenizer = model->tokenizer();
   if (!tokenizer.ok()) throw of_status(tokenizer.status());
   return **tokenizer;
 }
 
-const kaiju::ChatFormat& Service::chat() const {
+const ChatFormat& Service::chat() const {
   auto chat = model->chat();
   if (!chat.ok()) throw of_status(chat.status());
   return **chat;
 }
 
 void complete(Service& service, const Tenant& tenant, const Fields& fields, size_t prompt_tokens, Wanted& wanted) {
-  kaiju::RequestOptions& options = wanted.options;
+  RequestOptions& options = wanted.options;
   const auto context = static_cast<size_t>(service.driver.engine().info().context);
   if (prompt_tokens >= context)
     throw Failure{400,
@@ -50,7 +48,7 @@ Run start(Service& service, const Tenant& tenant, const Wanted& wanted, std::spa
           std::unique_ptr<Guide> guide, Driver::Keep keep) {
   Run run;
   run.choices.resize(static_cast<size_t>(wanted.best_of));
-  kaiju::RequestOptions options = wanted.options;
+  RequestOptions options = wanted.options;
   if (wanted.min_tokens > 0) {
     const std::vector<int32_t> stops = options.stop_tokens ? *options.stop_tokens : service.model->stop_tokens();
     guide = at_least(wanted.min_tokens, stops, service.model->config().vocab_size, options.sequence_count);
@@ -59,8 +57,8 @@ Run start(Service& service, const Tenant& tenant, const Wanted& wanted, std::spa
   const int64_t most = static_cast<int64_t>(prompt.size()) + int64_t{options.max_tokens} * options.sequence_count;
   auto share = service.tenants.shares().ask(*tenant.account, most);
   options.priority = share->priority();
-  run.reply = std::make_shared<Reply>(service.io, std::move(share));
-  auto request = service.driver.submit(prompt, options, run.reply, std::move(guide), std::move(keep));
+  run.events = std::make_shared<ReplyEvents>(service.io, std::move(share));
+  auto request = service.driver.submit(prompt, options, run.events, std::move(guide), std::move(keep));
   if (!request.ok()) throw of_status(request.status());
   run.request = *request;
   return run;
@@ -70,7 +68,7 @@ namespace {
 
 double seconds(int64_t ns) { return 1e-9 * static_cast<double>(ns); }
 
-void measure_token(Metrics& metrics, Choice& choice, const kaiju::RequestTiming& timing) {
+void measure_token(Metrics& metrics, Choice& choice, const RequestTiming& timing) {
   if (choice.tokens.empty())
     metrics.first_token.add(seconds(timing.wait_ns + timing.prefill_ns));
   else
@@ -80,7 +78,7 @@ void measure_token(Metrics& metrics, Choice& choice, const kaiju::RequestTiming&
 
 // Of a request that ended.
 void measure(Metrics& metrics, const Event& event) {
-  const kaiju::RequestTiming& timing = event.timing;
+  const RequestTiming& timing = event.timing;
   metrics.waited.add(seconds(timing.wait_ns));
   metrics.whole.add(seconds(timing.wait_ns + timing.prefill_ns + timing.decode_ns));
   if (event.counts.generated > 1) metrics.a_token.add(seconds(timing.decode_ns) / (event.counts.generated - 1));
@@ -88,9 +86,8 @@ void measure(Metrics& metrics, const Event& event) {
 
 }  // namespace
 
-asio::awaitable<void> next(Service& service, Run& run,
-                           const std::function<void(size_t choice, const Event& event)>& use) {
-  for (const Event& event : co_await run.reply->take()) {
+asio::awaitable<void> next(Service& service, Run& run, const UseEvent& use) {
+  for (const Event& event : co_await run.events->take()) {
     if (event.kind == EventKind::kFailed) {
       run.done = true;
       throw of_status(event.status);
@@ -240,9 +237,10 @@ void Completion::finish() {
 }
 
 asio::awaitable<void> Completion::whole() {
-  for (size_t r = 0; r < runs_.size(); ++r)
-    while (!runs_[r].done)
-      co_await next(service_, runs_[r], [&](size_t choice, const Event& event) { take(r, choice, event); });
+  for (size_t r = 0; r < runs_.size(); ++r) {
+    const UseEvent use = [&](size_t choice, const Event& event) { take(r, choice, event); };
+    while (!runs_[r].done) co_await next(service_, runs_[r], use);
+  }
   finish();
   co_await exchange_.answer(whole_answer());
 }
@@ -253,15 +251,16 @@ asio::awaitable<void> Completion::stream() {
     std::vector<std::string> chunks;
     add_first_chunks(r, chunks);
     for (std::string& one : chunks) co_await exchange_.event(std::move(one));
+    const UseEvent use = [&](size_t choice, const Event& event) {
+      add_chunks(r, choice, event, chunks);
+      take(r, choice, event);
+    };
     while (!runs_[r].done) {
       chunks.clear();
-      co_await next(service_, runs_[r], [&](size_t choice, const Event& event) {
-        add_chunks(r, choice, event, chunks);
-        take(r, choice, event);
-      });
+      co_await next(service_, runs_[r], use);
       for (std::string& one : chunks) co_await exchange_.event(std::move(one));
       // Events of a later prompt waited for the one before it.
-      if (!chunks.empty() && r == 0) service_.metrics.event_to_socket.add(runs_[r].reply->seconds());
+      if (!chunks.empty() && r == 0) service_.metrics.event_to_socket.add(runs_[r].events->seconds());
     }
   }
   finish();
@@ -308,4 +307,4 @@ std::string Completion::usage_chunk() const {
   return dump(data);
 }
 
-}  // namespace server
+}  // namespace kaiju::server

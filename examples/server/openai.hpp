@@ -9,14 +9,14 @@
 #include "reply.hpp"
 #include "service.hpp"
 
-namespace server {
+namespace kaiju::server {
 
 // A prompt in the engine. Its choices fill while its events are taken.
 struct Run {
-  std::shared_ptr<Reply> reply;
-  kaiju::RequestId request = 0;
+  std::shared_ptr<ReplyEvents> events;
+  RequestId request = 0;
   std::vector<Choice> choices;  // best_of
-  kaiju::RequestCounts counts;
+  RequestCounts counts;
   bool done = false;
 };
 
@@ -25,9 +25,10 @@ Run start(Service& service, const Tenant& tenant, const Wanted& wanted, std::spa
           std::unique_ptr<Guide> guide = nullptr, Driver::Keep keep = {});
 
 // Takes the next events of a run, and hands each to `use` with the index of its choice. Throws Failure where the
-// request failed.
-asio::awaitable<void> next(Service& service, Run& run,
-                           const std::function<void(size_t choice, const kaiju::Event& event)>& use);
+// request failed. In a coroutine that has a name outside its file, make `use` before co_await: GCC warns of a closure
+// that lies in such a coroutine's frame (-Wsubobject-linkage).
+using UseEvent = std::function<void(size_t choice, const Event& event)>;
+asio::awaitable<void> next(Service& service, Run& run, const UseEvent& use);
 
 // The request's options with what the server adds: salt, deadline. Refuses a prompt that leaves no room, and
 // cuts max_tokens that nobody gave to the room that there is.
@@ -63,15 +64,14 @@ class Completion {
   // Reads what the route alone knows.
   virtual std::vector<std::vector<int32_t>> read_prompts() = 0;
   // Is told every event before anything of it is answered.
-  virtual void take(size_t run, size_t choice, const kaiju::Event& event) = 0;
+  virtual void take(size_t run, size_t choice, const Event& event) = 0;
   // All replies have ended, and the end is not yet answered.
   virtual void finished() {}
   // A choice of an answer that is no stream, without its index.
   virtual Json whole_choice(size_t run, size_t choice) const = 0;
   // The chunks with which a prompt's choices begin, and those of an event.
   virtual void add_first_chunks(size_t run, std::vector<std::string>& chunks) const = 0;
-  virtual void add_chunks(size_t run, size_t choice, const kaiju::Event& event,
-                          std::vector<std::string>& chunks) const = 0;
+  virtual void add_chunks(size_t run, size_t choice, const Event& event, std::vector<std::string>& chunks) const = 0;
 
   // A chunk with one choice; `fields` follow its index.
   std::string chunk(size_t run, size_t choice, const Json& fields) const;
@@ -100,4 +100,4 @@ class Completion {
   bool gone_ = false;               // the client
 };
 
-}  // namespace server
+}  // namespace kaiju::server

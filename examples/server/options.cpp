@@ -7,16 +7,16 @@
 #include "../tools/number_from.hpp"
 #include "../tools/program.hpp"
 
-namespace server {
+namespace kaiju::server {
 
 std::optional<int> parse(int argc, char** argv, Options& options) {
-  using kaiju::tools::number_from, kaiju::tools::whole_number;
+  using tools::number_from, tools::whole_number;
   CLI::App app("Serves a model over HTTP: OpenAI's API.", "kaiju-server");
   const auto option = [&](const char* name, auto& value, const char* type, const char* help) {
     return app.add_option(name, value, help)->type_name(type)->capture_default_str();
   };
-  options.model = kaiju::tools::bundled_file("model/kaiju-nano.safetensors", KAIJU_CHAT_FOLDER);
-  options.characters = kaiju::tools::bundled_file("characters", KAIJU_CHAT_FOLDER);
+  options.model = tools::bundled_file("model/kaiju-nano.safetensors", KAIJU_CHAT_FOLDER);
+  options.characters = tools::bundled_file("characters", KAIJU_CHAT_FOLDER);
   option("--model", options.model, "FILE", "checkpoint to serve");
   option("--name", options.model_name, "NAME", "what clients call the model (default: the model's own name)");
   option("--address", options.address, "IP", "address to listen on; 0.0.0.0 is every one of IPv4");
@@ -45,7 +45,7 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
       "it is computed again");
   option("--kv-mib", options.kv_mib, "N", "most bytes of that folder")->check(whole_number(0, 1 << 24));
   option("--characters", options.characters, "FOLDER", "cards for a store that is new");
-  option("--backend", options.backend, "NAME", "auto or a backend's name")->check(kaiju::tools::backend_name());
+  option("--backend", options.backend, "NAME", "auto or a backend's name")->check(tools::backend_name());
   option("--threads", options.threads, "N", "threads that compute; 0: one for each core, at most 8")
       ->check(whole_number(0, 256));
   option("--max-running", options.max_running, "N", "most requests that are computed at once; 0: the library chooses")
@@ -54,7 +54,7 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
       ->check(whole_number(0, 1 << 24));
   option("--host-mib", options.host_mib, "N", "more memory for KV that was evicted")->check(whole_number(0, 1 << 24));
   option("--temperature", options.defaults.temperature, "X", "temperature of requests that name none")
-      ->check(number_from(0.001, 100, kaiju::tools::Zero::kToo));
+      ->check(number_from(0.001, 100, tools::Zero::kToo));
   option("--max-tokens", options.defaults.max_tokens, "N", "longest reply of requests that do not say")
       ->check(whole_number(1, 1 << 20));
   option("--request-seconds", options.request_seconds, "N", "a request that takes longer is ended")
@@ -72,7 +72,7 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
       "  kaiju-server --model model.safetensors --port 8080\n"
       "  curl localhost:8080/v1/chat/completions -H 'content-type: application/json' \\\n"
       "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}]}'");
-  return kaiju::tools::parse(app, argc, argv);
+  return tools::parse(app, argc, argv);
 }
 
-}  // namespace server
+}  // namespace kaiju::server

@@ -9,7 +9,7 @@
 #include "http.hpp"
 #include "parameters.hpp"
 
-namespace server {
+namespace kaiju::server {
 
 struct Options {
   std::string store = "kaiju-server.sqlite", characters, kv;
@@ -25,4 +25,4 @@ struct Options {
 // Fills in the options, or returns the exit code.
 std::optional<int> parse(int argc, char** argv, Options& options);
 
-}  // namespace server
+}  // namespace kaiju::server

@@ -8,7 +8,7 @@
 
 #include "failure.hpp"
 
-namespace server {
+namespace kaiju::server {
 
 namespace {
 
@@ -61,4 +61,4 @@ bool is_loopback(const std::string& address) {
   return !wrong && read.is_loopback();
 }
 
-}  // namespace server
+}  // namespace kaiju::server

@@ -11,7 +11,7 @@
 
 #include "http.hpp"
 
-namespace server {
+namespace kaiju::server {
 
 class Origins {
  public:
@@ -33,4 +33,4 @@ class Origins {
 // An address that only this machine reaches.
 bool is_loopback(const std::string& address);
 
-}  // namespace server
+}  // namespace kaiju::server

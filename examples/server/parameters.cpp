@@ -11,7 +11,7 @@
 #include "../tools/nearest.hpp"
 #include "failure.hpp"
 
-namespace server {
+namespace kaiju::server {
 
 using nlohmann::json;
 
@@ -71,21 +71,20 @@ std::vector<std::string> breakers(const Fields& fields) {
   std::vector<std::string> list;
   if (!given.is_array()) wrong(kName, "a list of texts");
   for (const json& text : given) {
-    if (!text.is_string() || text.get<std::string>().empty() ||
-        text.get<std::string>().size() > kaiju::kMaxBreakerBytes)
-      wrong(kName, fmt::format("a list of texts of 1 to {} bytes", kaiju::kMaxBreakerBytes));
+    if (!text.is_string() || text.get<std::string>().empty() || text.get<std::string>().size() > kMaxBreakerBytes)
+      wrong(kName, fmt::format("a list of texts of 1 to {} bytes", kMaxBreakerBytes));
     list.push_back(text.get<std::string>());
   }
-  if (list.size() > kaiju::kMaxBreakers) wrong(kName, fmt::format("a list of at most {} texts", kaiju::kMaxBreakers));
+  if (list.size() > kMaxBreakers) wrong(kName, fmt::format("a list of at most {} texts", kMaxBreakers));
   return list;
 }
 
 // Where a request names a sampler that the engine's fixed order does not have, all of its samplers become a chain, in
 // the order that llama.cpp has by default: penalties first, temperature last.
-void read_chain(const Fields& fields, kaiju::SamplingParams& to) {
-  using Kind = kaiju::SamplerKind;
-  std::vector<kaiju::Sampler> chain;
-  const auto add = [&chain](bool works, Kind kind, std::array<double, kaiju::kMaxSamplerValues> values) {
+void read_chain(const Fields& fields, SamplingParams& to) {
+  using Kind = SamplerKind;
+  std::vector<Sampler> chain;
+  const auto add = [&chain](bool works, Kind kind, std::array<double, kMaxSamplerValues> values) {
     if (works) chain.push_back({kind, values});
   };
   const double last = window(fields, {"repetition_penalty_range", "repeat_last_n"});
@@ -118,22 +117,21 @@ void read_chain(const Fields& fields, kaiju::SamplingParams& to) {
   add(epsilon > 0, Kind::kEpsilonCutoff, {epsilon});
   add(eta > 0, Kind::kEtaCutoff, {eta});
   add(xtc > 0, Kind::kXtc, {xtc, threshold});
-  const bool beyond_order =
-      dynamic || (last > 0 && to.repetition_penalty != 1) ||
-      std::ranges::any_of(chain, [](const kaiju::Sampler& each) { return each.kind > Kind::kTopP; });
+  const bool beyond_order = dynamic || (last > 0 && to.repetition_penalty != 1) ||
+                            std::ranges::any_of(chain, [](const Sampler& each) { return each.kind > Kind::kTopP; });
   if (!beyond_order) return;
   if (dynamic && to.temperature > 0)
     add(true, Kind::kDynamicTemperature, {low, high, exponent});
   else
     add(to.temperature != 1, Kind::kTemperature, {to.temperature});
-  const kaiju::SamplingParams defaults;
+  const SamplingParams defaults;
   to.temperature = defaults.temperature, to.top_k = defaults.top_k, to.top_p = defaults.top_p;
   to.min_p = defaults.min_p, to.repetition_penalty = defaults.repetition_penalty;
   to.samplers = std::move(chain);
   if (dry > 0) to.breakers = dry_breakers;
 }
 
-void read_sampling(const Fields& fields, const Defaults& defaults, int32_t vocabulary, kaiju::SamplingParams& to) {
+void read_sampling(const Fields& fields, const Defaults& defaults, int32_t vocabulary, SamplingParams& to) {
   to.temperature = fields.number("temperature", defaults.temperature, 0, 100);
   to.top_k = std::max<int64_t>(fields.integer("top_k", 0, -1, INT32_MAX), 0);
   to.top_p = fields.number("top_p", 1, kLeastTopP, 1);
@@ -158,7 +156,7 @@ void read_sampling(const Fields& fields, const Defaults& defaults, int32_t vocab
   }
 }
 
-void read_stops(const Fields& fields, const kaiju::Model& model, kaiju::RequestOptions& to) {
+void read_stops(const Fields& fields, const Model& model, RequestOptions& to) {
   to.stop_strings = fields.texts("stop");
   if (std::ranges::any_of(to.stop_strings, &std::string::empty))
     throw bad_request("stop has an empty text, which every reply contains", "stop");
@@ -253,7 +251,7 @@ void Fields::refuse_others() const {
   for (const auto& [name, value] : object_.items())
     if (!asked_.contains(name))
       throw bad_request(
-          fmt::format("there is no field {:?} here{}", name.substr(0, 60), kaiju::tools::did_you_mean(name, known)),
+          fmt::format("there is no field {:?} here{}", name.substr(0, 60), tools::did_you_mean(name, known)),
           name.substr(0, 60));
 }
 
@@ -272,11 +270,11 @@ void refuse_unsupported(const Fields& fields) {
     throw bad_request("modalities other than text are not supported", "modalities");
 }
 
-Wanted read_wanted(const Fields& fields, bool chat, const Defaults& defaults, const kaiju::Model& model) {
+Wanted read_wanted(const Fields& fields, bool chat, const Defaults& defaults, const Model& model) {
   refuse_unsupported(fields);
   refuse_foreign_samplers(fields);
   Wanted wanted;
-  kaiju::RequestOptions& options = wanted.options;
+  RequestOptions& options = wanted.options;
   read_sampling(fields, defaults, model.config().vocab_size, options.sampling);
   read_stops(fields, model, options);
   constexpr int64_t kMost = 1 << 24;
@@ -287,8 +285,8 @@ Wanted read_wanted(const Fields& fields, bool chat, const Defaults& defaults, co
   wanted.min_tokens = static_cast<int32_t>(fields.integer("min_tokens", 0, 0, kMost));
   if (wanted.min_tokens > options.max_tokens) wrong("min_tokens", "at most max_tokens");
   options.loop_guard = fields.flag("loop_guard", false);
-  wanted.n = static_cast<int32_t>(fields.integer("n", 1, 1, kaiju::kMaxSequences));
-  wanted.best_of = static_cast<int32_t>(fields.integer("best_of", wanted.n, 1, kaiju::kMaxSequences));
+  wanted.n = static_cast<int32_t>(fields.integer("n", 1, 1, kMaxSequences));
+  wanted.best_of = static_cast<int32_t>(fields.integer("best_of", wanted.n, 1, kMaxSequences));
   wanted.stream = fields.flag("stream", false);
   if (wanted.best_of < wanted.n) wrong("best_of", "at least n");
   if (wanted.best_of > wanted.n && wanted.stream) wrong("best_of", "n where the answer is a stream");
@@ -304,7 +302,7 @@ Wanted read_wanted(const Fields& fields, bool chat, const Defaults& defaults, co
     if (options.logprobs > 0 && !wanted.logprobs) throw bad_request("top_logprobs needs logprobs", "top_logprobs");
   } else {
     wanted.logprobs = fields.has("logprobs");
-    options.logprobs = static_cast<int32_t>(fields.integer("logprobs", 0, 0, kaiju::kMaxTopLogprobs));
+    options.logprobs = static_cast<int32_t>(fields.integer("logprobs", 0, 0, kMaxTopLogprobs));
     wanted.echo = fields.flag("echo", false);
     if (wanted.echo && wanted.logprobs)
       throw bad_request("echo together with logprobs is not supported: kaiju-score computes those of a prompt", "echo");
@@ -312,4 +310,4 @@ Wanted read_wanted(const Fields& fields, bool chat, const Defaults& defaults, co
   return wanted;
 }
 
-}  // namespace server
+}  // namespace kaiju::server

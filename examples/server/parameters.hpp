@@ -14,7 +14,7 @@
 
 #include "kaiju/kaiju.hpp"
 
-namespace server {
+namespace kaiju::server {
 
 // The fields of a JSON object. Absent and null are the same. Remembers which were asked for.
 class Fields {
@@ -44,7 +44,7 @@ struct Defaults {
 };
 
 struct Wanted {
-  kaiju::RequestOptions options;
+  RequestOptions options;
   int32_t n = 1;        // choices that are answered
   int32_t best_of = 1;  // sequences that are computed; the n likeliest are answered
   int32_t min_tokens = 0;
@@ -56,9 +56,9 @@ struct Wanted {
 };
 
 // Reads everything but the prompt. `chat`: the fields of /v1/chat/completions, else of /v1/completions.
-Wanted read_wanted(const Fields& fields, bool chat, const Defaults& defaults, const kaiju::Model& model);
+Wanted read_wanted(const Fields& fields, bool chat, const Defaults& defaults, const Model& model);
 
 // Refuses by name what this server does not do: tools, audio, images, embeddings.
 void refuse_unsupported(const Fields& fields);
 
-}  // namespace server
+}  // namespace kaiju::server

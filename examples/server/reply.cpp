@@ -7,11 +7,9 @@
 #include "kaiju/sample/params.hpp"
 #include "kaiju/text/utf8_stream.hpp"
 
-namespace server {
+namespace kaiju::server {
 
-using kaiju::DoneReason, kaiju::Event, kaiju::EventKind;
-
-boost::asio::awaitable<std::deque<Event>> Reply::take() {
+boost::asio::awaitable<std::deque<Event>> ReplyEvents::take() {
   while (events_.empty()) {
     boost::system::error_code ignored;  // cancelled: there is an event
     co_await signal_.async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, ignored));
@@ -20,7 +18,7 @@ boost::asio::awaitable<std::deque<Event>> Reply::take() {
   co_return std::exchange(events_, {});
 }
 
-void Reply::settle(const Event& event) {
+void ReplyEvents::settle(const Event& event) {
   if (!share_) return;
   const bool first = event.kind == EventKind::kToken && !begun_;
   // Without a token, a request that was cancelled may have had its prompt computed, if it did not wait for a slot
@@ -37,7 +35,7 @@ namespace {
 
 // A circle may be cut inside a character, whose first bytes nothing can be made of.
 void drop_broken_end(std::string& text) {
-  while (text.ends_with(kaiju::kReplacementCharacter)) text.resize(text.size() - kaiju::kReplacementCharacter.size());
+  while (text.ends_with(kReplacementCharacter)) text.resize(text.size() - kReplacementCharacter.size());
 }
 
 }  // namespace
@@ -73,9 +71,7 @@ namespace {
 class AtLeast : public Guide {
  public:
   AtLeast(int32_t least, const std::vector<int32_t>& stops, int32_t vocabulary, int32_t sequences)
-      : least_(least),
-        taken_(static_cast<size_t>(sequences)),
-        mask_(static_cast<size_t>(kaiju::mask_words(vocabulary)), ~0u) {
+      : least_(least), taken_(static_cast<size_t>(sequences)), mask_(static_cast<size_t>(mask_words(vocabulary)), ~0u) {
     for (const int32_t token : stops) mask_[static_cast<size_t>(token) / 32] &= ~(1u << token % 32);
   }
   kaiju::Guide next(int32_t sequence) override {
@@ -96,4 +92,4 @@ std::unique_ptr<Guide> at_least(int32_t least, std::vector<int32_t> stop_tokens,
   return std::make_unique<AtLeast>(least, stop_tokens, vocabulary, sequences);
 }
 
-}  // namespace server
+}  // namespace kaiju::server

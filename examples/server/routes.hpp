@@ -1,34 +1,22 @@
-// ChatRoutes: /characters, /chats and /reports, with the store behind them.
+// The routes of characters, chats and reports, and the characters that a new store is given.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "kept_kv.hpp"
-#include "service.hpp"
-#include "store/store.hpp"
+#include "stored_chats.hpp"
 
-namespace server {
+namespace kaiju::server {
 
-class ChatRoutes {
- public:
-  // `keys`: chats belong to the keys that made them, else to everybody. `kv` may be nullptr.
-  ChatRoutes(Service& service, std::unique_ptr<kaiju::server::Store> store, bool keys, KeptKv* kv);
-  ~ChatRoutes();
-  void add(Server& server);
-  // Waits for the store. Nothing may be asked for after that.
-  void join();
-
- private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
-};
+void add_character_routes(StoredChats& chats);  // /characters
+void add_chat_routes(StoredChats& chats);       // /chats, but for those that generate
+void add_reply_routes(StoredChats& chats);      // /chats/{}/say, swipe and stop
+void add_report_routes(StoredChats& chats);     // /chats/{}/report, /reports
 
 struct BundledCard {
   std::string file, bytes;
 };
 // Puts characters into a store that has none. Throws Failure that names the card's file.
-void add_bundled_characters(kaiju::server::Store& store, const Service& service, const std::vector<BundledCard>& cards);
+void add_bundled_characters(Store& store, const Service& service, const std::vector<BundledCard>& cards);
 
-}  // namespace server
+}  // namespace kaiju::server

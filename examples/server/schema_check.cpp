@@ -10,7 +10,7 @@
 
 #include "../tools/nearest.hpp"
 
-namespace server {
+namespace kaiju::server {
 
 namespace {
 
@@ -93,7 +93,7 @@ void check_known(const Json& schema, const Names& known, const std::string& besi
     if (!type.empty() && !schema.contains("type"))
       fault(at, fmt::format("has {} and no type: add \"type\": \"{}\"", shown, type));
     const std::vector<std::string> words(known.begin(), known.end());
-    fault(at, fmt::format("has {}, which replies do not follow{}", shown, kaiju::tools::did_you_mean(name, words)));
+    fault(at, fmt::format("has {}, which replies do not follow{}", shown, tools::did_you_mean(name, words)));
   }
 }
 
@@ -195,4 +195,4 @@ std::string not_followed_in(const Json& schema) {
   return {};
 }
 
-}  // namespace server
+}  // namespace kaiju::server

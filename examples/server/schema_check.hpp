@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-namespace server {
+namespace kaiju::server {
 
 // Why replies could break the schema: where, and what is not followed. Empty: they follow it.
 std::string not_followed_in(const nlohmann::ordered_json& schema);
 
-}  // namespace server
+}  // namespace kaiju::server

@@ -12,12 +12,12 @@
 #include "tenants.hpp"
 #include "transcripts.hpp"
 
-namespace server {
+namespace kaiju::server {
 
 struct Service {
   asio::io_context& io;
   Server& server;
-  std::shared_ptr<const kaiju::Model> model;
+  std::shared_ptr<const Model> model;
   std::string model_name;  // what clients call it
   Driver& driver;
   Tenants& tenants;
@@ -28,13 +28,13 @@ struct Service {
   int64_t created;            // Unix time
   int request_seconds = 600;  // a request that takes longer is ended
 
-  const kaiju::Tokenizer& tokenizer() const;  // throws Failure where the model has none
-  const kaiju::ChatFormat& chat() const;      // likewise
+  const Tokenizer& tokenizer() const;  // throws Failure where the model has none
+  const ChatFormat& chat() const;      // likewise
 };
 
 // The routes of OpenAI's API, and those of operation. Each file adds its own.
-void add_chat_routes(Server& server, Service& service);
+void add_chat_completion_routes(Server& server, Service& service);
 void add_completion_routes(Server& server, Service& service);
 void add_meta_routes(Server& server, Service& service);
 
-}  // namespace server
+}  // namespace kaiju::server

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace server {
+namespace kaiju::server {
 
 namespace {
 
@@ -80,4 +80,4 @@ Shares::Share::~Share() {
   account_.time += taken_ - asked_;
 }
 
-}  // namespace server
+}  // namespace kaiju::server

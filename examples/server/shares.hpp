@@ -12,7 +12,7 @@
 #include <memory>
 #include <vector>
 
-namespace server {
+namespace kaiju::server {
 
 // What an account has asked for and got, since the server began.
 struct Account {
@@ -82,4 +82,4 @@ class Shares {
   double least_weight_ = 1;
 };
 
-}  // namespace server
+}  // namespace kaiju::server

@@ -13,7 +13,7 @@
 #include "driver.hpp"
 #include "http.hpp"
 
-namespace server {
+namespace kaiju::server {
 
 class Shutdown {
  public:
@@ -62,4 +62,4 @@ class Shutdown {
   Clock::time_point until_;
 };
 
-}  // namespace server
+}  // namespace kaiju::server

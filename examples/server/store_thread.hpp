@@ -12,26 +12,26 @@
 #include "http.hpp"
 #include "store/store.hpp"
 
-namespace server {
+namespace kaiju::server {
 
 class StoreThread {
  public:
-  explicit StoreThread(std::unique_ptr<kaiju::server::Store> store) : store_(std::move(store)), thread_(1) {}
+  explicit StoreThread(std::unique_ptr<Store> store) : store_(std::move(store)), thread_(1) {}
   ~StoreThread() { join(); }
   // Waits for the calls that were asked for.
   void join() { thread_.join(); }
 
   // Runs `call` on the thread, and continues on the I/O thread with what it returned. Throws Failure for an error.
   template <class T>
-  asio::awaitable<T> get(std::function<kaiju::Result<T>(kaiju::server::Store&)> call) {
-    std::optional<kaiju::Result<T>> result;
+  asio::awaitable<T> get(std::function<Result<T>(Store&)> call) {
+    std::optional<Result<T>> result;
     const std::function<void()> ask = [&] { result.emplace(call(*store_)); };
     co_await elsewhere(thread_, ask);
     if (!result->ok()) throw of_store(result->status());
     co_return std::move(*result).value();
   }
-  asio::awaitable<void> run(std::function<kaiju::Status(kaiju::server::Store&)> call) {
-    kaiju::Status status;
+  asio::awaitable<void> run(std::function<Status(Store&)> call) {
+    Status status;
     const std::function<void()> ask = [&] { status = call(*store_); };
     co_await elsewhere(thread_, ask);
     if (!status.ok()) throw of_store(status);
@@ -39,15 +39,14 @@ class StoreThread {
 
  private:
   // Somebody else's change of a chat is a conflict, not a crowd.
-  static Failure of_store(const kaiju::Status& status) {
+  static Failure of_store(const Status& status) {
     Failure failure = of_status(status);
-    if (status.code() == kaiju::StatusCode::kBusy)
-      failure.status = 409, failure.code = "conflict", failure.retry_seconds = 0;
+    if (status.code() == StatusCode::kBusy) failure.status = 409, failure.code = "conflict", failure.retry_seconds = 0;
     return failure;
   }
 
-  std::unique_ptr<kaiju::server::Store> store_;
+  std::unique_ptr<Store> store_;
   asio::thread_pool thread_;
 };
 
-}  // namespace server
+}  // namespace kaiju::server

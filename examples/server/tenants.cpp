@@ -10,7 +10,7 @@
 #include "failure.hpp"
 #include "parameters.hpp"
 
-namespace server {
+namespace kaiju::server {
 
 Tenants::Tenants(std::string secret) : secret_(std::move(secret)) {
   everybody_.account = &accounts_[everybody_.name];
@@ -124,4 +124,4 @@ std::string Tenants::salt(const Tenant& tenant, const std::string& asked) const 
   return fmt::format("{}/{}/{}", secret_, tenant.name, tenant.trusted ? asked : "");
 }
 
-}  // namespace server
+}  // namespace kaiju::server

@@ -14,7 +14,7 @@
 #include "http.hpp"
 #include "shares.hpp"
 
-namespace server {
+namespace kaiju::server {
 
 struct Tenant {
   std::string name;              // for the log and the metrics
@@ -71,4 +71,4 @@ class AtOnce {
   Tenant& tenant_;
 };
 
-}  // namespace server
+}  // namespace kaiju::server

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <stdexcept>
 
-namespace server {
+namespace kaiju::server {
 
 namespace ssl = boost::asio::ssl;
 
@@ -45,4 +45,4 @@ std::shared_ptr<ssl::context> tls_context(const std::string& certificate_file, c
   return context;
 }
 
-}  // namespace server
+}  // namespace kaiju::server

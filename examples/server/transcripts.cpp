@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-namespace server {
+namespace kaiju::server {
 
 namespace {
 
@@ -59,7 +59,7 @@ void Transcripts::keep(const std::string& whose, std::span<const Message> messag
 const Transcripts::Kept* Transcripts::find(const std::string& whose, std::span<const Message> messages, size_t& count) {
   const std::vector<Name> all = names(whose, messages);
   for (size_t i = all.size(); i-- > 0;) {
-    if (messages[i].role != kaiju::ChatRole::kCharacter) continue;
+    if (messages[i].role != ChatRole::kCharacter) continue;
     const auto found = by_name_.find(all[i]);
     if (found == by_name_.end()) continue;
     entries_.splice(entries_.begin(), entries_, found->second);
@@ -69,4 +69,4 @@ const Transcripts::Kept* Transcripts::find(const std::string& whose, std::span<c
   return nullptr;
 }
 
-}  // namespace server
+}  // namespace kaiju::server

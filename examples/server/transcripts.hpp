@@ -16,10 +16,10 @@
 
 #include "kaiju/kaiju.hpp"
 
-namespace server {
+namespace kaiju::server {
 
 struct Message {
-  kaiju::ChatRole role = kaiju::ChatRole::kUser;
+  ChatRole role = ChatRole::kUser;
   std::string text, name;
 };
 
@@ -58,4 +58,4 @@ class Transcripts {
   std::unordered_map<Name, std::list<Entry>::iterator, Hash> by_name_;
 };
 
-}  // namespace server
+}  // namespace kaiju::server

@@ -6,12 +6,12 @@ using fuzz::promise;
 
 namespace {
 
-class Held : public server::Exchange {
+class Held : public kaiju::server::Exchange {
  public:
-  server::asio::awaitable<void> answer(int, std::string, std::string_view) override { co_return; }
-  server::asio::awaitable<void> begin_events() override { co_return; }
-  server::asio::awaitable<void> event(std::string) override { co_return; }
-  server::asio::awaitable<void> end_events() override { co_return; }
+  kaiju::server::asio::awaitable<void> answer(int, std::string, std::string_view) override { co_return; }
+  kaiju::server::asio::awaitable<void> begin_events() override { co_return; }
+  kaiju::server::asio::awaitable<void> event(std::string) override { co_return; }
+  kaiju::server::asio::awaitable<void> end_events() override { co_return; }
 };
 
 }  // namespace
@@ -25,10 +25,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const fuzz::MemoryBound bound(size, 300, 64 << 10);
   try {
     fuzz::read_body(held, chat);
-  } catch (const server::Failure& failure) {
+  } catch (const kaiju::server::Failure& failure) {
     promise(failure.status >= 400 && failure.status < 500, "what a client sends is no fault of ours");
     promise(!failure.message.empty() && failure.message.size() < 1000 + size, "a failure says what is wrong, briefly");
-    (void)server::json_of(failure).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    (void)kaiju::server::json_of(failure).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
   return 0;
 }

@@ -21,11 +21,11 @@ inline const kaiju::Model& server_model() {
 }
 
 // As the routes do before they ask the engine. Throws Failure.
-inline void read_body(const server::Exchange& exchange, bool chat) {
+inline void read_body(const kaiju::server::Exchange& exchange, bool chat) {
   const nlohmann::json body = exchange.json();
-  const server::Fields fields(body);
-  const server::Wanted wanted = server::read_wanted(fields, chat, {}, server_model());
-  (void)server::read_grammar(fields, exchange.body(), wanted);
+  const kaiju::server::Fields fields(body);
+  const kaiju::server::Wanted wanted = kaiju::server::read_wanted(fields, chat, {}, server_model());
+  (void)kaiju::server::read_grammar(fields, exchange.body(), wanted);
   const kaiju::RequestOptions& options = wanted.options;
   promise(wanted.n >= 1 && wanted.n <= wanted.best_of && options.sequence_count == wanted.best_of,
           "at least as many sequences as choices");
@@ -41,7 +41,7 @@ inline void read_body(const server::Exchange& exchange, bool chat) {
     return;
   }
   const kaiju::ChatFormat& format = *server_model().chat().value();
-  const std::vector<server::Message> messages = server::read_messages(fields, format);
+  const std::vector<kaiju::server::Message> messages = kaiju::server::read_messages(fields, format);
   promise(!messages.empty(), "there is a message");
   for (size_t i = 0; i < messages.size(); ++i)
     promise((messages[i].role == kaiju::ChatRole::kCard) <= (i == 0), "a card comes first");

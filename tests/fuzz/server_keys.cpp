@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   promise(::pwrite(file, data, size, 0) == static_cast<ssize_t>(size), "the file is written");
   const fuzz::MemoryBound bound(size, 300, 64 << 10);
   try {
-    const server::Tenants tenants("secret", path);
+    const kaiju::server::Tenants tenants("secret", path);
   } catch (const std::runtime_error& problem) {
     promise(std::string_view(problem.what()).starts_with(path + ":"), "a problem names the file");
   }

@@ -12,18 +12,18 @@ using fuzz::promise;
 namespace {
 
 // Takes the place of a connection.
-class Asked : public server::Exchange {
+class Asked : public kaiju::server::Exchange {
  public:
   using Exchange::answer;
-  server::asio::awaitable<void> answer(int code, std::string text, std::string_view) override {
+  kaiju::server::asio::awaitable<void> answer(int code, std::string text, std::string_view) override {
     status = code;
     ++answers;
     body_sent = std::move(text);
     co_return;
   }
-  server::asio::awaitable<void> begin_events() override { co_return; }
-  server::asio::awaitable<void> event(std::string) override { co_return; }
-  server::asio::awaitable<void> end_events() override { co_return; }
+  kaiju::server::asio::awaitable<void> begin_events() override { co_return; }
+  kaiju::server::asio::awaitable<void> event(std::string) override { co_return; }
+  kaiju::server::asio::awaitable<void> end_events() override { co_return; }
 
   int answers = 0;
   std::string body_sent;
@@ -33,23 +33,23 @@ struct World {
   World() {
     for (const bool chat : {true, false})
       routes.route("POST", chat ? "/v1/chat/completions" : "/v1/completions",
-                   [chat](server::Exchange& exchange) -> server::asio::awaitable<void> {
+                   [chat](kaiju::server::Exchange& exchange) -> kaiju::server::asio::awaitable<void> {
                      fuzz::read_body(exchange, chat);
                      co_await exchange.answer(200, "{}", "application/json");
                    });
     for (const char* method : {"GET", "DELETE"})
-      routes.route(method, "/chats/{}", [](server::Exchange& exchange) -> server::asio::awaitable<void> {
+      routes.route(method, "/chats/{}", [](kaiju::server::Exchange& exchange) -> kaiju::server::asio::awaitable<void> {
         promise(exchange.parts.size() == 1, "a route has the parts of its pattern");
         promise(exchange.parts[0].find('/') == std::string::npos, "a part has no slash");
         co_await exchange.answer(200, "{}", "application/json");
       });
-    routes.route("GET", "/", [](server::Exchange& exchange) -> server::asio::awaitable<void> {
+    routes.route("GET", "/", [](kaiju::server::Exchange& exchange) -> kaiju::server::asio::awaitable<void> {
       co_await exchange.answer(200, "{}", "application/json");
     });
   }
 
-  server::asio::io_context io{1};
-  server::Server routes{io, {}};
+  kaiju::server::asio::io_context io{1};
+  kaiju::server::Server routes{io, {}};
 };
 
 }  // namespace
@@ -60,7 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   constexpr size_t kMostBody = 64 << 10;
   // Beast reserves a body's announced length, up to the limit. Nothing touches that memory before the bytes are there.
   const fuzz::MemoryBound bound(size, 300, kMostBody + (64 << 10));
-  server::http::request_parser<server::http::string_body> parser;
+  kaiju::server::http::request_parser<kaiju::server::http::string_body> parser;
   parser.header_limit(16 << 10);
   parser.body_limit(kMostBody);
   parser.eager(true);
@@ -75,7 +75,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   asked.request = parser.release();
   std::exception_ptr escaped;
   world.io.restart();
-  server::asio::co_spawn(world.io, world.routes.handle(asked), [&](std::exception_ptr thrown) { escaped = thrown; });
+  kaiju::server::asio::co_spawn(world.io, world.routes.handle(asked),
+                                [&](std::exception_ptr thrown) { escaped = thrown; });
   world.io.run();
   promise(!escaped, "nothing escapes from a handler");
   promise(asked.answers == 1, "a request has one answer");

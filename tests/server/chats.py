@@ -11,11 +11,10 @@ import signal
 import sqlite3
 import sys
 import tempfile
-import time
 import threading
 import unittest
 
-from running import OfServer, Running, png_card
+from running import OfServer, Running, png_card, wait_for
 
 PIP = {"name": "Pip", "description": "Pip is a robot who keeps a garden. Pip grows blue tomatoes. Pip is afraid of snails."}
 
@@ -261,8 +260,7 @@ class Kept(unittest.TestCase):
                 answer = self.say(server, chat, "What are you afraid of?")
                 self.assertGreaterEqual(answer["cached_tokens"], last["prompt_tokens"] if kept else 0)
                 self.assertEqual(answer["cached_tokens"] > 0, kept)
-                while not server.log():  # the line comes after the answer
-                    time.sleep(0.01)
+                wait_for(server.log)  # the line comes after the answer
                 self.assertEqual(server.log()[-1].get("restored", False), kept)
                 replies.append(answer["reply"])
                 self.assertEqual(server.stop(), 0)
@@ -330,8 +328,7 @@ class Kept(unittest.TestCase):
                 talk = threading.Thread(target=server.ask, args=("POST", f"/chats/{chat}/say", {
                     "text": "Go on.", "ignore_eos": True, "loop_guard": False, "max_tokens": 3000}))
                 talk.start()
-                while server.metric("kaiju_requests_unfinished") == 0:
-                    time.sleep(0.01)
+                wait_for(lambda: server.metric("kaiju_requests_unfinished") > 0)
                 self.assertEqual(server.ask("DELETE", f"/chats/{chat}")[0], 200)
                 talk.join()
             self.assertEqual(server.stop(), 0)
@@ -377,46 +374,39 @@ class Kept(unittest.TestCase):
             self.assertGreater(len(answered), 0)
 
     def test_chats_of_one_key_are_not_anothers(self):
-        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-            json.dump({"keys": [{"key": "key-of-ann", "name": "ann"}, {"key": "key-of-bob", "name": "bob"}]}, file)
-            file.flush()
-            server = Running("--keys", file.name)
-            self.addCleanup(server.stop)
-            ann, bob = ({"authorization": f"Bearer key-of-{name}"} for name in ("ann", "bob"))
-            chat = json.loads(server.ask("POST", "/chats", {"character": "wren"}, ann)[2])["id"]
-            self.assertEqual(server.ask("GET", f"/chats/{chat}", None, ann)[0], 200)
-            self.assertEqual(server.ask("GET", f"/chats/{chat}", None, bob)[0], 404)
-            self.assertEqual(json.loads(server.ask("GET", "/chats", None, bob)[2])["chats"], [])
-            self.assertEqual(server.ask("GET", "/chats")[0], 401)
-            self.assertEqual(server.ask("GET", "/reports", None, bob)[0], 403)
-
+        server = Running(keys=[{"key": "key-of-ann", "name": "ann"}, {"key": "key-of-bob", "name": "bob"}])
+        self.addCleanup(server.stop)
+        ann, bob = ({"authorization": f"Bearer key-of-{name}"} for name in ("ann", "bob"))
+        chat = json.loads(server.ask("POST", "/chats", {"character": "wren"}, ann)[2])["id"]
+        self.assertEqual(server.ask("GET", f"/chats/{chat}", None, ann)[0], 200)
+        self.assertEqual(server.ask("GET", f"/chats/{chat}", None, bob)[0], 404)
+        self.assertEqual(json.loads(server.ask("GET", "/chats", None, bob)[2])["chats"], [])
+        self.assertEqual(server.ask("GET", "/chats")[0], 401)
+        self.assertEqual(server.ask("GET", "/reports", None, bob)[0], 403)
 
     def test_a_character_is_changed_by_the_key_that_made_it_and_by_trusted_keys_alone(self):
-        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-            json.dump({"keys": [{"key": "key-of-ann", "name": "ann"}, {"key": "key-of-bob", "name": "bob"},
-                                {"key": "key-of-site", "name": "site", "trusted": True}]}, file)
-            file.flush()
-            server = Running("--keys", file.name)
-            self.addCleanup(server.stop)
-            ann, bob, site = ({"authorization": f"Bearer key-of-{name}"} for name in ("ann", "bob", "site"))
-            self.assertEqual(server.ask("POST", "/characters", PIP, ann)[0], 201)
-            for key, may in (ann, [True, False]), (bob, [False, False]), (site, [True, True]):
-                listed = json.loads(server.ask("GET", "/characters", None, key)[2])["characters"]
-                shown = {one["id"]: one["changeable"] for one in listed}
-                self.assertEqual([shown["pip"], shown["wren"]], may)
-                self.assertEqual(json.loads(server.ask("GET", "/characters/pip", None, key)[2])["changeable"], may[0])
-            for method, path, body in (("PUT", "", PIP), ("DELETE", "", None), ("POST", "/restore", None)):
-                for who, key in (("pip", bob), ("wren", bob), ("wren", ann)):
-                    status, _, text = server.ask(method, f"/characters/{who}{path}", body, key)
-                    self.assertEqual((status, json.loads(text)["error"]["code"]), (403, "not_yours"))
-            self.assertEqual(server.ask("DELETE", "/characters/pip", None, ann)[0], 200)
-            self.assertEqual(server.ask("POST", "/chats", {"character": "pip"}, ann)[0], 400)
-            status, _, text = server.ask("PUT", "/characters/pip", PIP, ann)
-            self.assertEqual((status, "restore it first" in text), (400, True))
-            status, _, text = server.ask("POST", "/characters/pip/restore", None, site)
-            self.assertEqual((status, json.loads(text)["retired"]), (200, False))
-            self.assertEqual(server.ask("PUT", "/characters/pip", PIP, ann)[0], 201)
-            self.assertEqual(server.ask("POST", "/chats", {"character": "pip"}, bob)[0], 201)
+        server = Running(keys=[{"key": "key-of-ann", "name": "ann"}, {"key": "key-of-bob", "name": "bob"},
+                               {"key": "key-of-site", "name": "site", "trusted": True}])
+        self.addCleanup(server.stop)
+        ann, bob, site = ({"authorization": f"Bearer key-of-{name}"} for name in ("ann", "bob", "site"))
+        self.assertEqual(server.ask("POST", "/characters", PIP, ann)[0], 201)
+        for key, may in (ann, [True, False]), (bob, [False, False]), (site, [True, True]):
+            listed = json.loads(server.ask("GET", "/characters", None, key)[2])["characters"]
+            shown = {one["id"]: one["changeable"] for one in listed}
+            self.assertEqual([shown["pip"], shown["wren"]], may)
+            self.assertEqual(json.loads(server.ask("GET", "/characters/pip", None, key)[2])["changeable"], may[0])
+        for method, path, body in (("PUT", "", PIP), ("DELETE", "", None), ("POST", "/restore", None)):
+            for who, key in (("pip", bob), ("wren", bob), ("wren", ann)):
+                status, _, text = server.ask(method, f"/characters/{who}{path}", body, key)
+                self.assertEqual((status, json.loads(text)["error"]["code"]), (403, "not_yours"))
+        self.assertEqual(server.ask("DELETE", "/characters/pip", None, ann)[0], 200)
+        self.assertEqual(server.ask("POST", "/chats", {"character": "pip"}, ann)[0], 400)
+        status, _, text = server.ask("PUT", "/characters/pip", PIP, ann)
+        self.assertEqual((status, "restore it first" in text), (400, True))
+        status, _, text = server.ask("POST", "/characters/pip/restore", None, site)
+        self.assertEqual((status, json.loads(text)["retired"]), (200, False))
+        self.assertEqual(server.ask("PUT", "/characters/pip", PIP, ann)[0], 201)
+        self.assertEqual(server.ask("POST", "/chats", {"character": "pip"}, bob)[0], 201)
 
 
 if __name__ == "__main__":

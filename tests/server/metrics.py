@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 from running import Running
@@ -34,19 +33,16 @@ def expressions():
 class OfMetrics(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.keys = tempfile.NamedTemporaryFile("w", suffix=".json")
-        json.dump({"keys": [{"key": "key-of-ann", "name": ODD}, {"key": "key-of-bob", "name": "bob", "weight": 2},
-                            {"key": "key-of-bob-too", "name": "bob", "weight": 2},
-                            {"key": "key-of-prometheus", "name": "prometheus", "trusted": True}]}, cls.keys)
-        cls.keys.flush()
-        cls.server = Running("--keys", cls.keys.name, "--max-running", "2", "--name", 'a "model"')
+        keys = [{"key": "key-of-ann", "name": ODD}, {"key": "key-of-bob", "name": "bob", "weight": 2},
+                {"key": "key-of-bob-too", "name": "bob", "weight": 2},
+                {"key": "key-of-prometheus", "name": "prometheus", "trusted": True}]
+        cls.server = Running("--max-running", "2", "--name", 'a "model"', keys=keys)
         cls.ask("key-of-ann", max_tokens=8)
         cls.ask("key-of-ann", max_tokens=8)
 
     @classmethod
     def tearDownClass(cls):
         assert cls.server.stop() == 0
-        cls.keys.close()
 
     @classmethod
     def ask(cls, key, **body):

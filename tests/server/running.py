@@ -1,6 +1,8 @@
 """What the tests of kaiju-server share: a server that runs, and what is asked of it."""
 
 import base64
+import concurrent.futures
+import contextlib
 import http.client
 import json
 import pathlib
@@ -16,6 +18,29 @@ import unittest
 import zlib
 
 SERVER, MODEL = sys.argv[1:3]
+CARD = "Pip\nPip is a robot who keeps a garden. Pip grows blue tomatoes. Pip is afraid of snails."
+ASK = [{"role": "system", "content": CARD}, {"role": "user", "content": "What do you grow?"}]
+
+
+def wait_for(holds, seconds=30):
+    until = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def refused(*arguments, store="none", port=0, code=1):
+    """What a server says that does not start, and ends with the exit code `code`."""
+    done = subprocess.run([SERVER, "--model", MODEL, "--port", str(port), "--store", store, *arguments],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == code, (done.returncode, done.stderr)
+    return done.stderr
+
+
+def completion_bytes(**body):
+    """A request for a chat completion, as a client writes it to its connection."""
+    text = json.dumps(body).encode()
+    return (b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(text)) + text
 
 
 def png_card(card):
@@ -32,12 +57,17 @@ def png_card(card):
 
 
 class Running:
-    """A server on a port of its own, and its access log. With `certificate` it is asked over TLS and has to show it."""
+    """A server on a port of its own, and its access log. With `certificate` it is asked over TLS and has to show it.
+    `keys`: those of its users, as its file of keys has them."""
 
-    def __init__(self, *arguments, store=None, certificate=None, port=0):
+    def __init__(self, *arguments, store=None, certificate=None, keys=None, port=0):
         self.tls = ssl.create_default_context(cafile=certificate) if certificate else None
         self.folder = tempfile.TemporaryDirectory()
         self.log_file = pathlib.Path(self.folder.name, "access.log")
+        if keys:
+            file = pathlib.Path(self.folder.name, "keys.json")
+            file.write_text(json.dumps({"keys": keys}))
+            arguments += ("--keys", str(file))
         self.process = subprocess.Popen([SERVER, "--model", MODEL, "--port", str(port), "--threads", "1",
                                          "--log", str(self.log_file), "--store", store or self.folder.name + "/store",
                                          *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -81,8 +111,20 @@ class Running:
     def log(self):
         return [json.loads(line) for line in self.log_file.read_text().splitlines()]
 
+    @contextlib.contextmanager
+    def replying(self, ask, *arguments, **options):
+        """While it answers what `ask` asks for: gives the future of the answer."""
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            reply = pool.submit(ask, *arguments, **options)
+            wait_for(lambda: self.metric("vllm:num_requests_running") > 0)
+            yield reply
+
     def stop(self, how=signal.SIGTERM):
         self.process.send_signal(how)
+        return self.ended()
+
+    def ended(self):
+        """Its exit code, once it has ended."""
         code = self.process.wait(60)
         self.process.stdout.close()
         self.process.stderr.close()
@@ -101,8 +143,4 @@ class OfServer(unittest.TestCase):
     def tearDownClass(cls):
         assert cls.server.stop() == 0
 
-    def wait_for(self, holds, seconds=30):
-        until = time.monotonic() + seconds
-        while not holds():
-            self.assertLess(time.monotonic(), until)
-            time.sleep(0.02)
+    wait_for = staticmethod(wait_for)

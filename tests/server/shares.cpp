@@ -12,7 +12,7 @@
 
 #include "catch.hpp"
 
-using namespace server;
+using namespace kaiju::server;
 
 namespace {
 

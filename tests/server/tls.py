@@ -5,7 +5,6 @@
 The certificates are made by the program openssl; without it the tests are skipped (exit code 77).
 """
 
-import concurrent.futures
 import json
 import pathlib
 import shutil
@@ -15,14 +14,13 @@ import ssl
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 if not shutil.which("openssl"):
     print("skipped: no program openssl")
     sys.exit(77)
 
-from running import MODEL, SERVER, OfServer, Running
+from running import OfServer, Running, completion_bytes, refused
 
 ASK = [{"role": "user", "content": "What do you grow?"}]
 FOLDER = tempfile.TemporaryDirectory()
@@ -60,10 +58,6 @@ class OverTls(OfServer):
         self.addCleanup(connection.close)
         return connection
 
-    def send_request(self, connection, **body):
-        text = json.dumps({"messages": ASK, "seed": 1, **body}).encode()
-        connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(text) + text)
-
     def test_a_stream_spells_the_reply(self):
         whole = self.server.chat(ASK, seed=1, max_tokens=40)
         status, headers, text = self.server.ask("POST", "/v1/chat/completions", {"messages": ASK, "seed": 1, "max_tokens": 40, "stream": True})
@@ -91,7 +85,7 @@ class OverTls(OfServer):
     def leave(self, how):
         connection = self.connect()
         before = self.server.metric("kaiju_disconnects_total")
-        self.send_request(connection, stream=how != "unanswered", max_tokens=3000, ignore_eos=True)
+        connection.sendall(completion_bytes(messages=ASK, stream=how != "unanswered", max_tokens=3000, ignore_eos=True))
         if how == "unanswered":
             self.wait_for(lambda: self.server.metric("kaiju_requests_unfinished") > 0)
         else:
@@ -145,25 +139,16 @@ class OverTls(OfServer):
 class Ending(unittest.TestCase):
     def test_sigterm_lets_replies_finish(self):
         server = start()
-        with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            reply = pool.submit(server.chat, ASK, max_tokens=600, ignore_eos=True, seed=1)
-            while server.metric("kaiju_requests_unfinished") == 0:
-                time.sleep(0.01)
+        with server.replying(server.chat, ASK, max_tokens=600, ignore_eos=True, seed=1) as reply:
             server.process.send_signal(signal.SIGTERM)
             self.assertEqual(reply.result()["usage"]["completion_tokens"], 600)
-        self.assertEqual(server.stop(0), 0)
+        self.assertEqual(server.ended(), 0)
 
 
 class Wrong(unittest.TestCase):
-    def refused(self, *arguments):
-        done = subprocess.run([SERVER, "--model", MODEL, "--store", "none", "--port", "0", *arguments], capture_output=True,
-                              text=True, timeout=20)
-        self.assertNotEqual(done.returncode, 0)
-        return done.stderr
-
     def test_one_option_without_the_other_is_refused(self):
-        self.assertIn("--tls-key", self.refused("--tls-certificate", CERTIFICATE))
-        self.assertIn("--tls-certificate", self.refused("--tls-key", KEY))
+        self.assertIn("--tls-key", refused("--tls-certificate", CERTIFICATE, code=2))
+        self.assertIn("--tls-certificate", refused("--tls-key", KEY, code=2))
 
     def test_what_is_wrong_with_a_file_is_told_with_its_name(self):
         other = make("other", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")[1]
@@ -182,7 +167,7 @@ class Wrong(unittest.TestCase):
                                              (CERTIFICATE, other, other, "is not the key of the certificate"),
                                              (CERTIFICATE, rsa, rsa, "is not the key of the certificate")):
             with self.subTest(certificate=certificate, key=key):
-                told = self.refused("--tls-certificate", certificate, "--tls-key", key)
+                told = refused("--tls-certificate", certificate, "--tls-key", key)
                 self.assertIn(file, told)
                 self.assertIn(says, told)
 

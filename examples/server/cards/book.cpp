@@ -56,7 +56,7 @@ void take_decorators(BookEntry& entry, Seen& seen) {
   }
 }
 
-std::string position_of(const Fields& entry) {
+std::string position_of(const CardFields& entry) {
   constexpr std::string_view kPlaces[] = {
       "before_char", "after_char",          "before the author's note", "after the author's note",
       "at a depth",  "before the examples", "after the examples",       "outlet"};
@@ -68,7 +68,7 @@ std::string position_of(const Fields& entry) {
   return entry.line("position", kMaxShortBytes);
 }
 
-void read_secondary(const Fields& fields, BookEntry& entry) {
+void read_secondary(const CardFields& fields, BookEntry& entry) {
   const std::vector<std::string> keys = fields.lines("secondary_keys", kMaxKeys, kMaxShortBytes);
   if (!fields.flag("selective", false)) return;
   entry.secondary_keys = keys;
@@ -88,7 +88,7 @@ void drop_expressions(std::vector<std::string>& keys, Seen& seen) {
   seen.expressions += std::erase_if(keys, is_expression);
 }
 
-BookEntry read_entry(const Fields& fields, Seen& seen) {
+BookEntry read_entry(const CardFields& fields, Seen& seen) {
   BookEntry entry;
   entry.keys = fields.lines("keys", kMaxKeys, kMaxShortBytes);
   entry.content = fields.text("content", kMaxEntryBytes);
@@ -147,7 +147,7 @@ std::string entries(size_t count) {
   return fmt::format("{} {} of the character book", count, count == 1 ? "entry" : "entries");
 }
 
-void add_notes(const Seen& seen, const Fields& book) {
+void add_notes(const Seen& seen, const CardFields& book) {
   if (seen.constant > 0)
     book.note(fmt::format("Constant: {} placed at the description's end, shared by all chats and cached.",
                           entries(seen.constant)));
@@ -202,9 +202,9 @@ bool all_of(const std::vector<std::string>& keys, const auto& found) {
 
 }  // namespace
 
-void read_book(const Fields& book, Card& card) {
+void read_book(const CardFields& book, Card& card) {
   Seen seen;
-  for (const Fields& fields : book.objects("entries", kMaxBookEntries)) {
+  for (const CardFields& fields : book.objects("entries", kMaxBookEntries)) {
     BookEntry entry = read_entry(fields, seen);
     if (entry.content.empty()) {
       ++seen.empty;

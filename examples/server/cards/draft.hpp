@@ -16,14 +16,14 @@ struct Draft {
 };
 
 // Both throw Refusal.
-Draft own_draft(const Fields& card);
-Draft tavern_draft(const Fields& card);  // V1, V2, V3
+Draft own_draft(const CardFields& card);
+Draft tavern_draft(const CardFields& card);  // V1, V2, V3
 bool is_tavern(const nlohmann::json& card);
 
 // The fields that both forms call alike: suggestions excepted, everything for people, and alternate greetings, author's
 // note, instructions, book.
-void read_common(const Fields& data, Draft& draft);
-void read_book(const Fields& book, Card& card);
+void read_common(const CardFields& data, Draft& draft);
+void read_book(const CardFields& book, Card& card);
 nlohmann::json book_json(const Card& card);
 
 }  // namespace kaiju::server

@@ -90,21 +90,21 @@ json checked_json(std::string_view bytes, std::string_view what) {
   return parsed;
 }
 
-Fields::Fields(const json& object, std::string path, std::vector<std::string>& notes)
+CardFields::CardFields(const json& object, std::string path, std::vector<std::string>& notes)
     : object_(&object), path_(std::move(path)), notes_(&notes) {
   if (!object.is_object()) refuse_type(path_.empty() ? "the card" : path_, "an object", object);
 }
 
-const json* Fields::find(const char* key) const {
+const json* CardFields::find(const char* key) const {
   const auto found = object_->find(key);
   return found == object_->end() || found->is_null() ? nullptr : &*found;
 }
 
-bool Fields::has(const char* key) const { return find(key) != nullptr; }
+bool CardFields::has(const char* key) const { return find(key) != nullptr; }
 
-std::string Fields::path_of(const std::string& key) const { return path_.empty() ? key : path_ + "." + key; }
+std::string CardFields::path_of(const std::string& key) const { return path_.empty() ? key : path_ + "." + key; }
 
-std::string Fields::settled(const json& value, const std::string& path, size_t most, bool one_line) const {
+std::string CardFields::settled(const json& value, const std::string& path, size_t most, bool one_line) const {
   if (!value.is_string()) refuse_type(path, "a text", value);
   const std::string& written = value.get_ref<const std::string&>();
   if (written.size() > most) throw Refusal(fmt::format("{} has {} bytes; at most {}", path, written.size(), most));
@@ -123,17 +123,17 @@ std::string Fields::settled(const json& value, const std::string& path, size_t m
   return one_line ? tidied_line(result.text) : std::move(result.text);
 }
 
-std::string Fields::text(const char* key, size_t most) const {
+std::string CardFields::text(const char* key, size_t most) const {
   const json* value = find(key);
   return value ? settled(*value, path_of(key), most, false) : "";
 }
 
-std::string Fields::line(const char* key, size_t most) const {
+std::string CardFields::line(const char* key, size_t most) const {
   const json* value = find(key);
   return value ? settled(*value, path_of(key), most, true) : "";
 }
 
-const json* Fields::list(const char* key, size_t most_count) const {
+const json* CardFields::list(const char* key, size_t most_count) const {
   const json* value = find(key);
   if (!value) return nullptr;
   if (!value->is_array()) refuse_type(path_of(key), "a list", *value);
@@ -142,7 +142,7 @@ const json* Fields::list(const char* key, size_t most_count) const {
   return value;
 }
 
-std::vector<std::string> Fields::all(const char* key, size_t most_count, size_t most, bool one_line) const {
+std::vector<std::string> CardFields::all(const char* key, size_t most_count, size_t most, bool one_line) const {
   std::vector<std::string> found;
   if (const json* values = list(key, most_count))
     for (size_t i = 0; i < values->size(); ++i) {
@@ -152,21 +152,21 @@ std::vector<std::string> Fields::all(const char* key, size_t most_count, size_t 
   return found;
 }
 
-std::vector<std::string> Fields::lines(const char* key, size_t most_count, size_t most) const {
+std::vector<std::string> CardFields::lines(const char* key, size_t most_count, size_t most) const {
   return all(key, most_count, most, true);
 }
-std::vector<std::string> Fields::texts(const char* key, size_t most_count, size_t most) const {
+std::vector<std::string> CardFields::texts(const char* key, size_t most_count, size_t most) const {
   return all(key, most_count, most, false);
 }
 
-bool Fields::flag(const char* key, bool absent) const {
+bool CardFields::flag(const char* key, bool absent) const {
   const json* value = find(key);
   if (!value) return absent;
   if (!value->is_boolean()) refuse_type(path_of(key), "true or false", *value);
   return value->get<bool>();
 }
 
-std::optional<int64_t> Fields::number(const char* key, int64_t least, int64_t most) const {
+std::optional<int64_t> CardFields::number(const char* key, int64_t least, int64_t most) const {
   const json* value = find(key);
   if (!value) return std::nullopt;
   if (!value->is_number()) refuse_type(path_of(key), "a number", *value);
@@ -176,14 +176,14 @@ std::optional<int64_t> Fields::number(const char* key, int64_t least, int64_t mo
   return static_cast<int64_t>(number);  // Tavern writes 100 and 100.0 alike
 }
 
-std::optional<Fields> Fields::object(const char* key) const {
+std::optional<CardFields> CardFields::object(const char* key) const {
   const json* value = find(key);
   if (!value) return std::nullopt;
-  return Fields(*value, path_of(key), *notes_);
+  return CardFields(*value, path_of(key), *notes_);
 }
 
-std::vector<Fields> Fields::objects(const char* key, size_t most_count) const {
-  std::vector<Fields> found;
+std::vector<CardFields> CardFields::objects(const char* key, size_t most_count) const {
+  std::vector<CardFields> found;
   if (const json* values = list(key, most_count))
     for (size_t i = 0; i < values->size(); ++i)
       found.emplace_back((*values)[i], fmt::format("{}[{}]", path_of(key), i), *notes_);

@@ -1,4 +1,4 @@
-// Fields: checked access to the JSON of a card. Every refusal names the field by its path: "data.tags[3]".
+// CardFields: checked access to the JSON of a card. Every refusal names the field by its path: "data.tags[3]".
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ namespace kaiju::server {
 nlohmann::json checked_json(std::string_view bytes, std::string_view what);
 
 // One object. Refers to the JSON and to the notes, which live longer.
-class Fields {
+class CardFields {
  public:
   // `path` of the object, "" for the card itself. Throws Refusal where `object` is none.
-  Fields(const nlohmann::json& object, std::string path, std::vector<std::string>& notes);
+  CardFields(const nlohmann::json& object, std::string path, std::vector<std::string>& notes);
 
   bool has(const char* key) const;  // a null is no value
   std::string path_of(const std::string& key) const;
@@ -33,8 +33,8 @@ class Fields {
   std::vector<std::string> texts(const char* key, size_t most_count, size_t most) const;
   bool flag(const char* key, bool absent) const;
   std::optional<int64_t> number(const char* key, int64_t least, int64_t most) const;
-  std::optional<Fields> object(const char* key) const;
-  std::vector<Fields> objects(const char* key, size_t most_count) const;
+  std::optional<CardFields> object(const char* key) const;
+  std::vector<CardFields> objects(const char* key, size_t most_count) const;
 
   const nlohmann::json& raw() const { return *object_; }
   void note(std::string sentence) const { notes_->push_back(std::move(sentence)); }

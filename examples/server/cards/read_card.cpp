@@ -115,7 +115,7 @@ Draft text_draft(std::string_view bytes, std::vector<std::string>& notes) {
                       {"greeting", parsed.greeting},
                       {"suggestions", parsed.asks},
                       {"description", parsed.description}};
-    return own_draft(Fields(all, "", notes));
+    return own_draft(CardFields(all, "", notes));
   } catch (const chat::Problem& problem) {
     throw Refusal(problem.what());
   }
@@ -123,7 +123,7 @@ Draft text_draft(std::string_view bytes, std::vector<std::string>& notes) {
 
 Draft json_draft(std::string_view bytes, std::string_view what, std::vector<std::string>& notes) {
   const json parsed = checked_json(bytes, what);
-  const Fields card(parsed, "", notes);
+  const CardFields card(parsed, "", notes);
   return is_tavern(parsed) ? tavern_draft(card) : own_draft(card);
 }
 
@@ -153,7 +153,7 @@ Draft draft_of(std::string_view bytes, std::vector<std::string>& notes, std::str
 
 }  // namespace
 
-void read_common(const Fields& data, Draft& draft) {
+void read_common(const CardFields& data, Draft& draft) {
   Card& card = draft.card;
   draft.nickname = data.line("nickname", kMaxNameBytes);
   card.alternate_greetings = data.texts("alternate_greetings", kMaxGreetings, kMaxFieldBytes);
@@ -171,7 +171,7 @@ void read_common(const Fields& data, Draft& draft) {
   if (const auto book = data.object("character_book")) read_book(*book, card);
 }
 
-Draft own_draft(const Fields& card) {
+Draft own_draft(const CardFields& card) {
   for (const auto& [key, value] : card.raw().items())
     if (std::find(own_fields().begin(), own_fields().end(), key) == own_fields().end())
       throw Refusal(

@@ -23,7 +23,7 @@ std::string examples_of(const std::string& written) {
 }
 
 // The description that the model reads, of the parts in which Tavern keeps it.
-std::string composed_description(const Fields& data) {
+std::string composed_description(const CardFields& data) {
   const std::string description = data.text("description", kMaxFieldBytes);
   const std::string personality = data.text("personality", kMaxFieldBytes);
   const std::string scenario = data.text("scenario", kMaxFieldBytes);
@@ -43,7 +43,7 @@ std::string composed_description(const Fields& data) {
   return settle_macros(whole).text;  // one may begin in one part and end in another
 }
 
-void read_extensions(const Fields& extensions, Draft& draft) {
+void read_extensions(const CardFields& extensions, Draft& draft) {
   if (const auto note = extensions.object("depth_prompt")) {
     const std::string text = note->text("prompt", kMaxFieldBytes);
     if (!text.empty()) draft.card.author_note = joined({draft.card.author_note, text}, "\n\n");
@@ -61,7 +61,7 @@ void read_extensions(const Fields& extensions, Draft& draft) {
 }
 
 // What a card may have, has no meaning here, and is worth a sentence.
-void note_left_out(const Fields& data) {
+void note_left_out(const CardFields& data) {
   std::vector<std::string> left_out;
   for (const char* key : {"group_only_greetings", "assets", "creator_notes_multilingual"})
     if (data.has(key) && !data.raw()[key].empty()) left_out.push_back(data.path_of(key));
@@ -77,8 +77,8 @@ bool is_tavern(const json& card) {
   return false;
 }
 
-Draft tavern_draft(const Fields& card) {
-  std::optional<Fields> data = card;
+Draft tavern_draft(const CardFields& card) {
+  std::optional<CardFields> data = card;
   if (card.has("spec")) {
     const std::string spec = card.line("spec", kMaxShortBytes);
     if (spec != "chara_card_v2" && spec != "chara_card_v3")

@@ -15,11 +15,13 @@
 namespace kaiju::server {
 
 // Why a call failed. Thrown inside this folder only; SqlStore gives the Status.
-struct Failure : std::runtime_error {
-  explicit Failure(Status failed) : std::runtime_error(failed.message()), status(std::move(failed)) {}
+struct StoreFailure : std::runtime_error {
+  explicit StoreFailure(Status failed) : std::runtime_error(failed.message()), status(std::move(failed)) {}
   Status status;
 };
-inline Failure failure(StatusCode code, std::string message) { return Failure(Status(code, std::move(message))); }
+inline StoreFailure store_failure(StatusCode code, std::string message) {
+  return StoreFailure(Status(code, std::move(message)));
+}
 
 struct Text {
   std::string_view bytes;
@@ -37,7 +39,7 @@ class Database {
  public:
   virtual ~Database() = default;
   // Runs one prepared statement; `sql` is a literal that lives as long as the process: its statement is prepared once.
-  // Throws Failure.
+  // Throws StoreFailure.
   virtual Rows run(const char* sql, std::initializer_list<Parameter> parameters) = 0;
   // Rows that the last statement inserted, changed or deleted.
   virtual int64_t changed() = 0;
@@ -53,12 +55,12 @@ class Database {
   virtual void make(std::string_view sql) = 0;
 };
 
-// Brings the tables to this version. Throws Failure where they are of a later one.
+// Brings the tables to this version. Throws StoreFailure where they are of a later one.
 void migrate(Database& database);
 
 Result<std::unique_ptr<Store>> make_sql_store(std::unique_ptr<Database> database, const StoreOptions& options);
 
-// Throws Failure.
+// Throws StoreFailure.
 std::unique_ptr<Database> open_sqlite(const std::string& file);
 std::unique_ptr<Database> open_postgres(const std::string& connection);
 

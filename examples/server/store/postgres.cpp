@@ -6,8 +6,9 @@
 
 namespace kaiju::server {
 std::unique_ptr<Database> open_postgres(const std::string&) {
-  throw failure(StatusCode::kUnsupported,
-                "this build has no PostgreSQL: configure it with -DKAIJU_SERVER_POSTGRES=ON, or use a file of SQLite");
+  throw store_failure(
+      StatusCode::kUnsupported,
+      "this build has no PostgreSQL: configure it with -DKAIJU_SERVER_POSTGRES=ON, or use a file of SQLite");
 }
 }  // namespace kaiju::server
 
@@ -56,7 +57,7 @@ std::string one_line(const char* message) {
 class Postgres : public Database {
  public:
   explicit Postgres(const std::string& where) : connection_(PQconnectdb(where.c_str())) {
-    if (!connection_) throw Failure(out_of_memory());
+    if (!connection_) throw StoreFailure(out_of_memory());
     begin_session();
   }
 
@@ -108,7 +109,7 @@ class Postgres : public Database {
     const Answer answer(PQexec(connection_.get(), "COMMIT"));
     check(answer);
     if (std::string_view(PQcmdStatus(answer.get())) != "COMMIT")  // ROLLBACK: the transaction had failed
-      throw Failure(internal_error("PostgreSQL rolled a transaction back"));
+      throw StoreFailure(internal_error("PostgreSQL rolled a transaction back"));
   }
 
   void roll_back() noexcept override {
@@ -133,10 +134,10 @@ class Postgres : public Database {
   void begin_session() {
     names_.clear();  // prepared statements belong to a connection
     if (PQstatus(connection_.get()) != CONNECTION_OK)
-      throw failure(StatusCode::kIo,
-                    fmt::format("no connection to PostgreSQL: {}; check the connection string and that "
-                                "the server runs",
-                                one_line(PQerrorMessage(connection_.get()))));
+      throw store_failure(StatusCode::kIo,
+                          fmt::format("no connection to PostgreSQL: {}; check the connection string and that "
+                                      "the server runs",
+                                      one_line(PQerrorMessage(connection_.get()))));
     PQsetNoticeProcessor(connection_.get(), [](void*, const char*) {}, nullptr);
     execute("SET synchronous_commit TO on");
     execute("SET client_min_messages TO warning");
@@ -149,7 +150,7 @@ class Postgres : public Database {
     const std::string_view state = code ? code : "";
     const std::string reason = one_line(PQerrorMessage(connection_.get()));
     const auto with = [&](StatusCode status, const char* what_to_do) {
-      return failure(status, fmt::format("PostgreSQL: {}; {}", reason, what_to_do));
+      return store_failure(status, fmt::format("PostgreSQL: {}; {}", reason, what_to_do));
     };
     if (PQstatus(connection_.get()) != CONNECTION_OK || state.starts_with("57") || state.starts_with("08"))
       throw with(StatusCode::kIo, "the connection was lost: try again");
@@ -157,7 +158,7 @@ class Postgres : public Database {
     if (state.starts_with("53")) throw with(StatusCode::kIo, "give it more disk, memory or connections");
     if (state.starts_with("42501") || state.starts_with("25006"))
       throw with(StatusCode::kIo, "let this user make and write tables in its schema");
-    throw Failure(internal_error(fmt::format("PostgreSQL: {} (SQLSTATE {})", reason, state)));
+    throw StoreFailure(internal_error(fmt::format("PostgreSQL: {} (SQLSTATE {})", reason, state)));
   }
 
   void check(const Answer& answer) {

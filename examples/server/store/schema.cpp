@@ -98,10 +98,11 @@ void migrate(Database& database) {
   try {
     const int64_t version = database.schema_version();
     if (version > kNewest)
-      throw failure(StatusCode::kUnsupported,
-                    fmt::format("the store has tables of version {}, and this program knows those up to {}: use the "
-                                "program that made it, or a later one",
-                                version, kNewest));
+      throw store_failure(
+          StatusCode::kUnsupported,
+          fmt::format("the store has tables of version {}, and this program knows those up to {}: use the "
+                      "program that made it, or a later one",
+                      version, kNewest));
     for (int64_t i = version; i < kNewest; ++i)
       for (size_t k = 0; k < kMigrations[i].count; ++k) database.make(kMigrations[i].statements[k]);
     if (version < kNewest) database.set_schema_version(kNewest);

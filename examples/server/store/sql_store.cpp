@@ -21,10 +21,10 @@ static_assert(std::endian::native == std::endian::little, "token ids are stored 
 
 using Row = std::vector<Value>;
 
-Failure invalid(std::string message) { return failure(StatusCode::kInvalidArgument, std::move(message)); }
-Failure not_found(std::string message) { return failure(StatusCode::kNotFound, std::move(message)); }
-Failure damaged(const char* what) {
-  return failure(StatusCode::kIo, fmt::format("the store is damaged: {}; restore it from a backup", what));
+StoreFailure invalid(std::string message) { return store_failure(StatusCode::kInvalidArgument, std::move(message)); }
+StoreFailure not_found(std::string message) { return store_failure(StatusCode::kNotFound, std::move(message)); }
+StoreFailure damaged(const char* what) {
+  return store_failure(StatusCode::kIo, fmt::format("the store is damaged: {}; restore it from a backup", what));
 }
 
 int64_t integer(const Value& value) {
@@ -313,9 +313,10 @@ class SqlStore : public Store {
       check_turn(turn);
       const int64_t count = lock_chat(owner, id);
       if (index != count)
-        throw failure(StatusCode::kBusy, fmt::format("the chat has {} turns, and {} were expected: it was changed in "
-                                                     "the meantime; read it again",
-                                                     count, index));
+        throw store_failure(StatusCode::kBusy,
+                            fmt::format("the chat has {} turns, and {} were expected: it was changed in "
+                                        "the meantime; read it again",
+                                        count, index));
       if (static_cast<size_t>(count) >= kMaxTurns)
         throw invalid(fmt::format("the chat has {} turns, the most there can be: fork it or begin another", count));
       check_speaker(id, turn.speaker);
@@ -440,7 +441,7 @@ class SqlStore : public Store {
   }
 
  private:
-  // Runs `body`, which throws Failure, as one transaction.
+  // Runs `body`, which throws StoreFailure, as one transaction.
   template <class Answer, class Body>
   Answer transact(bool writes, const Body& body) {
     return guarded<Answer>([&]() -> Answer {
@@ -450,7 +451,7 @@ class SqlStore : public Store {
         auto answer = body();
         database_->commit();
         return answer;
-      } catch (const Failure& failed) {
+      } catch (const StoreFailure& failed) {
         database_->roll_back();
         return failed.status;
       } catch (...) {
@@ -462,7 +463,7 @@ class SqlStore : public Store {
 
   Rows run(const char* sql, std::initializer_list<Parameter> parameters) { return database_->run(sql, parameters); }
 
-  static Failure no_character(std::string_view id, int64_t version = 0) {
+  static StoreFailure no_character(std::string_view id, int64_t version = 0) {
     return not_found(version == 0 ? fmt::format("there is no character '{}'", printable(id))
                                   : fmt::format("there is no character '{}' of version {}", printable(id), version));
   }
@@ -484,7 +485,7 @@ class SqlStore : public Store {
           {Text{id}, Text{owner}});
       if (database_->changed() == 1) return id;
     }
-    throw failure(StatusCode::kBusy, "no id is free for the character; give it another name");
+    throw store_failure(StatusCode::kBusy, "no id is free for the character; give it another name");
   }
 
   Status set_retired(std::string_view id, int64_t retired) {

@@ -86,14 +86,14 @@ class Sqlite : public Database {
     const auto folder = std::filesystem::path(file_).parent_path();
     const char* reason = connection_ ? sqlite3_errmsg(connection_.get()) : sqlite3_errstr(result);
     const auto with = [&](StatusCode code, const char* what_to_do) {
-      return failure(code, fmt::format("{}: the store cannot be {}: {}; {}", file_, done, reason, what_to_do));
+      return store_failure(code, fmt::format("{}: the store cannot be {}: {}; {}", file_, done, reason, what_to_do));
     };
     switch (result & 0xFF) {
       case SQLITE_BUSY:
       case SQLITE_LOCKED:
         throw with(StatusCode::kBusy, "another process holds it: try again");
       case SQLITE_NOMEM:
-        throw Failure(out_of_memory());
+        throw StoreFailure(out_of_memory());
       case SQLITE_FULL:
         throw with(StatusCode::kIo, "make room on the disk");
       case SQLITE_CORRUPT:
@@ -109,7 +109,7 @@ class Sqlite : public Database {
       case SQLITE_IOERR:
         throw with(StatusCode::kIo, "look at the disk");
       default:
-        throw Failure(internal_error(fmt::format("{}: the store cannot be {}: {}", file_, done, reason)));
+        throw StoreFailure(internal_error(fmt::format("{}: the store cannot be {}: {}", file_, done, reason)));
     }
   }
 
@@ -175,7 +175,7 @@ class Sqlite : public Database {
     try {
       prepare_file();
       return true;
-    } catch (const Failure& failed) {
+    } catch (const StoreFailure& failed) {
       Sqlite::roll_back();
       if (failed.status.code() != StatusCode::kBusy || std::chrono::steady_clock::now() > open_until_) throw;
       return false;
@@ -189,8 +189,9 @@ class Sqlite : public Database {
     // FULL syncs the log at every commit; NORMAL would lose the newest commits when the power fails.
     execute("PRAGMA synchronous = FULL");
     if (text_of("PRAGMA journal_mode = WAL") != "wal")
-      throw failure(StatusCode::kIo,
-                    fmt::format("{}: its file system takes no write-ahead log; put the store on a local disk", file_));
+      throw store_failure(
+          StatusCode::kIo,
+          fmt::format("{}: its file system takes no write-ahead log; put the store on a local disk", file_));
     if (is_new) execute(fmt::format("PRAGMA application_id = {}", kApplication));
   }
 
@@ -202,8 +203,8 @@ class Sqlite : public Database {
     execute("COMMIT");
     const bool is_new = tables == 0 && application == 0;
     if (application != kApplication && !is_new)
-      throw failure(StatusCode::kUnsupported,
-                    fmt::format("{}: a database of another program; give the store a file of its own", file_));
+      throw store_failure(StatusCode::kUnsupported,
+                          fmt::format("{}: a database of another program; give the store a file of its own", file_));
     return is_new;
   }
 
@@ -218,7 +219,8 @@ class Sqlite : public Database {
 
 std::unique_ptr<Database> open_sqlite(const std::string& file) {
   if (file.empty() || file.starts_with(':') || file.find('\0') != std::string::npos)
-    throw failure(StatusCode::kInvalidArgument, "the store needs the name of a file that does not begin with ':'");
+    throw store_failure(StatusCode::kInvalidArgument,
+                        "the store needs the name of a file that does not begin with ':'");
   return std::make_unique<Sqlite>(file);
 }
 

@@ -15,7 +15,7 @@ Result<std::unique_ptr<Store>> open_store(const auto& open, const std::string& w
   return guarded<Result<std::unique_ptr<Store>>>([&]() -> Result<std::unique_ptr<Store>> {
     try {
       return make_sql_store(open(where), options);
-    } catch (const Failure& failed) {
+    } catch (const StoreFailure& failed) {
       return failed.status;
     }
   });
