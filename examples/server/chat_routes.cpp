@@ -229,7 +229,10 @@ asio::awaitable<void> undo_turn(StoredChats& chats, Exchange& exchange) {
 
 asio::awaitable<void> delete_chat(StoredChats& chats, Exchange& exchange) {
   const std::string owner = chats.owner(exchange), id = exchange.parts[0];
-  chats.cancel_reply(id);
+  if (chats.busy.contains(id)) {
+    (void)co_await chats.load(exchange);  // its owner's only
+    chats.cancel_reply(id);
+  }
   co_await chats.store.run([&](Store& store) { return store.delete_chat(owner, id); });
   if (chats.kv) chats.kv->forget(id);
   co_await exchange.answer(one_field("deleted", true));

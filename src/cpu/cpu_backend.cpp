@@ -81,7 +81,8 @@ Result<std::unique_ptr<CpuBackend>> CpuBackend::create(std::string_view isa, int
   }
 }
 
-CpuBackend::CpuBackend(const cpu::Kernels& kernels, int32_t threads) : kernels_(kernels), pool_(threads), sampler_(kernels) {
+CpuBackend::CpuBackend(const cpu::Kernels& kernels, int32_t threads)
+    : kernels_(kernels), pool_(threads), sampler_(kernels) {
   const size_t bytes = up_to_unit(kernels_.attention_scratch_bytes, 64) + 2 * kSumsBytes;
   scratch_stride_ = static_cast<size_t>(up_to_unit(static_cast<int64_t>(bytes), 4096)) + 64;
   Result<Buffer<std::byte>> made =
@@ -108,8 +109,9 @@ Status CpuBackend::take_memory(const StepSizes& sizes) {
     pieces_.reserve(static_cast<size_t>(pieces));
     sampler_.reserve(sizes.vocab_size);
   } catch (const std::bad_alloc&) {
-    return {StatusCode::kOutOfMemory, "the system gave no memory for sampling from " + std::to_string(sizes.vocab_size) +
-                                          " tokens and for attention of " + std::to_string(sizes.rows) + " rows"};
+    return {StatusCode::kOutOfMemory, "the system gave no memory for sampling from " +
+                                          std::to_string(sizes.vocab_size) + " tokens and for attention of " +
+                                          std::to_string(sizes.rows) + " rows"};
   }
   return {};
 }

@@ -2,12 +2,13 @@
 // the whole vocabulary. Kernels compute the masses. Only logits above a floor are sorted, and the floor is lowered
 // until all needed candidates are certainly among them. The order is by logit, so these candidates are a prefix of the
 // contract's order.
+#include "kaiju/backend/row_sampler.hpp"
+
 #include <algorithm>
 #include <cmath>
 
 #include "instruction_sets.hpp"
 #include "kaiju/backend/chain_draw.hpp"
-#include "kaiju/backend/row_sampler.hpp"
 #include "kaiju/base/random.hpp"
 #include "kernels.hpp"
 

@@ -431,7 +431,8 @@ TEST_CASE("a stochastic search samples without replacement") {
   for (int32_t a = 0; a < kVocab; ++a)
     for (int32_t b = 0; b < kVocab; ++b)
       if (a != b) {
-        const double both = once[static_cast<size_t>(a)] * once[static_cast<size_t>(b)] / (1 - once[static_cast<size_t>(a)]);
+        const double both =
+            once[static_cast<size_t>(a)] * once[static_cast<size_t>(b)] / (1 - once[static_cast<size_t>(a)]);
         chance[static_cast<size_t>(a)] += both;
         chance[static_cast<size_t>(b)] += both;
       }
@@ -480,11 +481,13 @@ TEST_CASE("options of beams that do not fit are refused by name") {
   says([](RequestOptions& o) { o.logprobs = 1; }, kNo, "logprobs");
   says([](RequestOptions& o) { o.beams.guidance.weight = NAN; }, kBad, "guidance weight");
   says([](RequestOptions& o) { o.beams.guidance.limits = {0.5f}; }, kBad, "labels");
-  says([](RequestOptions& o) { o.beams.guidance.weight = 1, o.beams.guidance.label_weights = {1, -1}; }, kBad, "weight");
+  says([](RequestOptions& o) { o.beams.guidance.weight = 1, o.beams.guidance.label_weights = {1, -1}; }, kBad,
+       "weight");
   Talk without("portable", 2);
   RequestOptions guided = beams_of(2, 5);
   guided.beams.guidance.weight = 1;
-  CHECK(without.engine().submit(without.engine().create_session().value(), prompt_of(5), guided).status().code() == kNo);
+  CHECK(without.engine().submit(without.engine().create_session().value(), prompt_of(5), guided).status().code() ==
+        kNo);
 
   const RequestId request = talk.submit(prompt_of(5), beams_of(2, 5));
   CHECK(talk.engine().fork_sequence(request, 0, 1).status().code() == kNo);

@@ -24,7 +24,8 @@ inline double log_of(double x) {
   return natural_log(static_cast<uint64_t>(fraction * 0x1p53)) + shift;
 }
 
-// The probability that a label holds, by the classifier's score of it (arithmetic.md, section 9): 1 / (1 + exp(-score)).
+// The probability that a label holds, by the classifier's score of it (arithmetic.md, section 9): 1 / (1 +
+// exp(-score)).
 inline double probability_of(float score) {
   const double small = exp_of(-std::fabs(static_cast<double>(score)));
   return (score < 0.0f ? small : 1.0) / (1.0 + small);

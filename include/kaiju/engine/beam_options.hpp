@@ -30,13 +30,13 @@ struct Guidance {
 // The sampling parameters of a request with beams must have their defaults, except for the seed and the variant of a
 // stochastic one.
 struct BeamOptions {
-  int32_t width = 0;             // replies that are continued at once, 1 to kMaxBeams; 0: no beams
-  int32_t candidates = 0;        // likeliest tokens of each beam that are looked at; 0: twice the width
-  double length_penalty = 1.0;   // 0 to 10: an ended reply is worth log-probability / length^penalty
-  bool early_stopping = false;   // end when `width` replies have ended; else when no other can become better
-  int32_t groups = 1;            // diverse groups, each of width / groups beams (Vijayakumar et al. 2018)
-  double diversity = 0.0;        // 0 to 100: what a token loses for each earlier group that has chosen it in this place
-  bool stochastic = false;       // samples without replacement instead (Kool et al. 2019); needs one group
+  int32_t width = 0;            // replies that are continued at once, 1 to kMaxBeams; 0: no beams
+  int32_t candidates = 0;       // likeliest tokens of each beam that are looked at; 0: twice the width
+  double length_penalty = 1.0;  // 0 to 10: an ended reply is worth log-probability / length^penalty
+  bool early_stopping = false;  // end when `width` replies have ended; else when no other can become better
+  int32_t groups = 1;           // diverse groups, each of width / groups beams (Vijayakumar et al. 2018)
+  double diversity = 0.0;       // 0 to 100: what a token loses for each earlier group that has chosen it in this place
+  bool stochastic = false;      // samples without replacement instead (Kool et al. 2019); needs one group
   Guidance guidance;
 };
 inline constexpr int32_t kMaxBeams = 32;

@@ -28,26 +28,29 @@ struct BeamPath {
 
 // A reply that has ended and may be a result.
 struct BeamReply {
-  uint64_t id = 0;               // BeamEnd::id
-  std::vector<int32_t> tokens;   // generated
-  std::vector<float> logprobs;   // of each
-  std::vector<float> scores;     // as BeamPath
+  uint64_t id = 0;              // BeamEnd::id
+  std::vector<int32_t> tokens;  // generated
+  std::vector<float> logprobs;  // of each
+  std::vector<float> scores;    // as BeamPath
   DoneReason reason = DoneReason::kNone;
 };
 
 struct BeamGroup {
   BeamGroup(BeamSearch beam_search, ReplyText reply_text, int32_t result_count, bool scores)
-      : search(std::move(beam_search)), fresh(reply_text), text(std::move(reply_text)), results(result_count),
+      : search(std::move(beam_search)),
+        fresh(reply_text),
+        text(std::move(reply_text)),
+        results(result_count),
         reports_scores(scores) {}
 
   BeamSearch search;
-  ReplyText fresh;                    // of a reply that begins
-  ReplyText text;                     // of the first result
-  int32_t results = 1;                // asked for
+  ReplyText fresh;      // of a reply that begins
+  ReplyText text;       // of the first result
+  int32_t results = 1;  // asked for
   bool reports_scores = false;
-  std::vector<Sequence*> live;        // in the search's order
-  std::vector<BeamReply> ended;       // kept so far
-  int32_t told = 0;                   // generated tokens that every result begins with, and the host knows
+  std::vector<Sequence*> live;   // in the search's order
+  std::vector<BeamReply> ended;  // kept so far
+  int32_t told = 0;              // generated tokens that every result begins with, and the host knows
 };
 
 }  // namespace kaiju

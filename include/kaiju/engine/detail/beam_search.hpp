@@ -196,7 +196,9 @@ inline void BeamSearch::gather_arrivals(const Beam& beam, int32_t index, std::sp
   const double penalty = penalty_of(risk_of(beam));
   std::vector<double> waits(top.size());  // exponential of rate 1, each
   size_t first = 0;
-  const auto rate = [&](size_t rank) { return std::max(arith::exp_of(static_cast<double>(top[rank].logprob)), 0x1p-126); };
+  const auto rate = [&](size_t rank) {
+    return std::max(arith::exp_of(static_cast<double>(top[rank].logprob)), 0x1p-126);
+  };
   for (size_t rank = 0; rank < top.size(); ++rank) {
     const uint64_t place = (static_cast<uint64_t>(length_) << 32) | (static_cast<uint64_t>(index) << 20) | rank;
     const double uniform = (static_cast<double>(random_bits(seed_, stream_, place) >> 12) + 0.5) * 0x1p-52;
@@ -206,7 +208,8 @@ inline void BeamSearch::gather_arrivals(const Beam& beam, int32_t index, std::sp
   for (size_t rank = 0; rank < top.size(); ++rank) {
     const double logprob = beam.logprob + static_cast<double>(top[rank].logprob);
     const double late = waits[rank] - KAIJU_ROUNDED(waits[first] * (rate(rank) / rate(first)));
-    const double own = length_ > 1 ? KAIJU_ROUNDED(beam.arrival * rate(rank)) : waits[first] * (rate(rank) / rate(first));
+    const double own =
+        length_ > 1 ? KAIJU_ROUNDED(beam.arrival * rate(rank)) : waits[first] * (rate(rank) / rate(first));
     const double arrival = std::max(own + std::max(0.0, rank == first ? 0.0 : late), 0x1p-1000);
     candidates_.push_back(
         {(logprob - arith::log_of(arrival)) - penalty, index, static_cast<int32_t>(rank), logprob, arrival});

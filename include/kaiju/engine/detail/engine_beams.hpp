@@ -17,8 +17,8 @@ inline Status EngineImpl::check_beams(const RequestOptions& options) const {
                             std::to_string(beams.width) + " beams have at most as many results");
   KAIJU_TRY(check_in_range("beam candidates", beams.candidates, 0, kMaxTopLogprobs));
   if (beams.candidates != 0 && beams.candidates < beams.width)
-    return invalid_argument("beam candidates is " + std::to_string(beams.candidates) + "; it must be at least the width, " +
-                            std::to_string(beams.width));
+    return invalid_argument("beam candidates is " + std::to_string(beams.candidates) +
+                            "; it must be at least the width, " + std::to_string(beams.width));
   if (beams.groups < 1 || beams.width % beams.groups != 0)
     return invalid_argument("the beams of width " + std::to_string(beams.width) + " make no " +
                             std::to_string(beams.groups) + " groups of one size");
@@ -107,8 +107,11 @@ inline void EngineImpl::advance_beams(Request& request) {
 
   for (const BeamEnd& end : group.search.ended()) {
     const Sequence& parent = *before[static_cast<size_t>(end.last.parent)];
-    BeamReply reply{end.id, {parent.tokens->begin() + request.prompt_count, parent.tokens->end()},
-                    parent.beam.logprobs, parent.beam.scores, DoneReason::kLength};
+    BeamReply reply{end.id,
+                    {parent.tokens->begin() + request.prompt_count, parent.tokens->end()},
+                    parent.beam.logprobs,
+                    parent.beam.scores,
+                    DoneReason::kLength};
     reply.tokens.push_back(end.last.token);
     reply.logprobs.push_back(end.last.logprob);
     append_beam_scores(group, parent, reply.scores);
@@ -197,7 +200,8 @@ inline void EngineImpl::tell_beam_token(const Sequence& any, int32_t result, siz
   event.token = reply.tokens[at];
   event.logprob = reply.logprobs[at];
   if (!reply.scores.empty()) {
-    const auto labels = static_cast<std::ptrdiff_t>(info().label_count), first = static_cast<std::ptrdiff_t>(at) * labels;
+    const auto labels = static_cast<std::ptrdiff_t>(info().label_count),
+               first = static_cast<std::ptrdiff_t>(at) * labels;
     event.scores.assign(reply.scores.begin() + first, reply.scores.begin() + first + labels);
   }
   const bool stop_token = at + 1 == reply.tokens.size() && reply.reason == DoneReason::kStopToken;
@@ -209,8 +213,11 @@ inline void EngineImpl::tell_beam_token(const Sequence& any, int32_t result, siz
 inline void EngineImpl::tell_common(Request& request) {
   BeamGroup& group = *request.beams;
   const Sequence& first = *group.live.front();
-  const BeamReply path{0, {first.tokens->begin() + request.prompt_count, first.tokens->end()}, first.beam.logprobs,
-                       first.beam.scores, DoneReason::kNone};
+  const BeamReply path{0,
+                       {first.tokens->begin() + request.prompt_count, first.tokens->end()},
+                       first.beam.logprobs,
+                       first.beam.scores,
+                       DoneReason::kNone};
   const auto have = [&](size_t at) {
     for (const Sequence* beam : group.live)
       if ((*beam->tokens)[static_cast<size_t>(request.prompt_count) + at] != path.tokens[at]) return false;
@@ -233,8 +240,9 @@ inline void EngineImpl::end_search(Request& request, const std::vector<Sequence*
     ReplyText text = result == 0 ? group.text : group.fresh;
     const size_t told = result == 0 ? static_cast<size_t>(group.told) : 0;
     if (static_cast<size_t>(result) >= ends.size()) {
-      tell_beam_end(request, any, result, {any.tokens->begin() + request.prompt_count,
-                                           any.tokens->begin() + request.prompt_count + static_cast<std::ptrdiff_t>(told)},
+      tell_beam_end(request, any, result,
+                    {any.tokens->begin() + request.prompt_count,
+                     any.tokens->begin() + request.prompt_count + static_cast<std::ptrdiff_t>(told)},
                     text, DoneReason::kRefused);
       continue;
     }
@@ -262,14 +270,15 @@ inline void EngineImpl::end_search(Request& request, const std::vector<Sequence*
 inline void EngineImpl::tell_beam_end(Request& request, const Sequence& any, int32_t result, std::vector<int32_t> reply,
                                       ReplyText& text, DoneReason reason) {
   const bool last = --request.unended == 0;
-  Event event = beam_event(any, result, static_cast<int32_t>(reply.size()),
-                           last ? EventKind::kDone : EventKind::kSequenceDone);
+  Event event =
+      beam_event(any, result, static_cast<int32_t>(reply.size()), last ? EventKind::kDone : EventKind::kSequenceDone);
   event.reason = reason;
   event.counts.prompt_tokens = request.prompt_count;
   if (reason == DoneReason::kStopToken) event.stop = reply.back();
   if (reason == DoneReason::kStopString) event.stop = text.stop_index();
   text.finish(event.text);
-  auto history = std::make_shared<std::vector<int32_t>>(any.tokens->begin(), any.tokens->begin() + request.prompt_count);
+  auto history =
+      std::make_shared<std::vector<int32_t>>(any.tokens->begin(), any.tokens->begin() + request.prompt_count);
   history->insert(history->end(), reply.begin(), reply.end());
   request.histories[static_cast<size_t>(result)] = std::move(history);
   if (!last) {

@@ -373,15 +373,14 @@ inline RequestId EngineImpl::enqueue(Inbox& inbox, History& history, Command com
   Request& request = *command.sequences.front()->request;
   request.id = inbox.last_request + 1;
   if (inbox.commands.size() == inbox.commands.capacity()) inbox.commands.reserve(2 * inbox.commands.size() + 1);
-  inbox.unfinished.try_emplace(request.id,
-                               RequestControl{.session = request.session,
-                                              .user_data = request.user_data,
-                                              .own_events = own_events,
-                                              .prompt_count = request.prompt_count,
-                                              .sequence_count = request.unended,
-                                              .guided = request.guided,
-                                              .hooked = request.shows_tokens,
-                                              .beams = request.beams != nullptr});
+  inbox.unfinished.try_emplace(request.id, RequestControl{.session = request.session,
+                                                          .user_data = request.user_data,
+                                                          .own_events = own_events,
+                                                          .prompt_count = request.prompt_count,
+                                                          .sequence_count = request.unended,
+                                                          .guided = request.guided,
+                                                          .hooked = request.shows_tokens,
+                                                          .beams = request.beams != nullptr});
   // Nothing below fails.
   inbox.commands.push_back(std::move(command));
   history.known = true;

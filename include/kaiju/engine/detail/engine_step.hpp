@@ -270,7 +270,8 @@ inline void EngineImpl::tell_moves() {
   for (Sequence* sequence : scheduler_.displaced())
     if (!sequence->has_slot()) tell_suspended(*sequence);
   for (const auto& sequence : scheduler_.running())
-    if (std::exchange(sequence->told_suspended, false) && !is_silent(*sequence)) events_.push_back(event_of(*sequence, EventKind::kResumed));
+    if (std::exchange(sequence->told_suspended, false) && !is_silent(*sequence))
+      events_.push_back(event_of(*sequence, EventKind::kResumed));
 }
 
 inline Status EngineImpl::commit() {

@@ -80,9 +80,9 @@ inline void Scheduler::admit(StepPlan& plan, TimePoint now) {
   release_promoted();
 }
 
-// Beam searches that hold slots and wait for more can keep each other waiting. If nothing computes, and the first of the
-// waiting belongs to a search, the search that is last in the order of service gives a slot up. Its sequence waits, and
-// later starts again from the cache. False: no sequence has given up its slot.
+// Beam searches that hold slots and wait for more can keep each other waiting. If nothing computes, and the first of
+// the waiting belongs to a search, the search that is last in the order of service gives a slot up. Its sequence waits,
+// and later starts again from the cache. False: no sequence has given up its slot.
 inline bool Scheduler::give_way() {
   if (waiting_.empty() || !(*waiting_.begin())->request->beams || computes()) return false;
   const Sequence& first = **waiting_.begin();

@@ -79,7 +79,7 @@ struct Sequence {
   int32_t twin = -1;                        // index of the sequence that it was forked from, until it starts; -1: none
   std::optional<int32_t> cut_to;            // kCutting, or kSuspending: its number of tokens once it has left its slot
 
-  BeamPath beam;                            // of a request with beams
+  BeamPath beam;  // of a request with beams
 
   // What it holds of the cache, and what the cache remembers of it.
   Lease lease;                   // while it has a slot
