@@ -383,6 +383,15 @@ class Kept(unittest.TestCase):
         self.assertEqual(json.loads(server.ask("GET", "/chats", None, bob)[2])["chats"], [])
         self.assertEqual(server.ask("GET", "/chats")[0], 401)
         self.assertEqual(server.ask("GET", "/reports", None, bob)[0], 403)
+        answers = []
+        talk = threading.Thread(target=lambda: answers.append(server.ask("POST", f"/chats/{chat}/say", {
+            "text": "Go on.", "ignore_eos": True, "loop_guard": False, "max_tokens": 400}, ann)))
+        talk.start()
+        wait_for(lambda: server.metric("kaiju_requests_unfinished") > 0)
+        for path in ("", "/stop"):
+            self.assertEqual(server.ask("DELETE" if not path else "POST", f"/chats/{chat}{path}", None, bob)[0], 404)
+        talk.join()
+        self.assertIn('"reason":"length"', answers[0][2])
 
     def test_a_character_is_changed_by_the_key_that_made_it_and_by_trusted_keys_alone(self):
         server = Running(keys=[{"key": "key-of-ann", "name": "ann"}, {"key": "key-of-bob", "name": "bob"},
