@@ -139,7 +139,7 @@ class Loop {
 
   bool command(const std::string& text) {
     const auto [name, rest] = command_of(text);
-    const auto takes_none = [&] {
+    const auto takes_none = [&, &name = name, &rest = rest] {
       if (!rest.empty()) throw Problem(fmt::format("{} takes no argument; /help lists the commands", name));
     };
     if (name == "/quit" || name == "/exit" || name == "/q") {

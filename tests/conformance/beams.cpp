@@ -176,8 +176,7 @@ class PlainSearch {
     const auto scores = scores_of(reply);
     double risk = beams_.guidance.risk == Guidance::Risk::kLogOdds ? -HUGE_VAL : 0.0;
     for (size_t label = 0; label < scores[0].size(); ++label) {
-      const double weight =
-          beams_.guidance.label_weights.empty() ? 1.0 : static_cast<double>(beams_.guidance.label_weights[label]);
+      const double weight = beams_.guidance.label_weights.empty() ? 1.0 : beams_.guidance.label_weights[label].second;
       if (weight == 0.0) continue;
       double sum = 0.0, largest = 0.0;
       for (const auto& each : scores) {
@@ -193,8 +192,8 @@ class PlainSearch {
   }
   bool is_refused(const Reply& reply) {
     for (const auto& scores : scores_of(reply))
-      for (size_t label = 0; label < beams_.guidance.limits.size(); ++label)
-        if (probability(scores[label]) >= static_cast<double>(beams_.guidance.limits[label])) return true;
+      for (size_t label = 0; label < options_.safety.limits.size(); ++label)
+        if (probability(scores[label]) >= options_.safety.limits[label].second) return true;
     return false;
   }
 
@@ -320,7 +319,7 @@ TEST_CASE("beams of any width, guided and diverse, are those of a plain search, 
       if (arithmetic == 1 && random.chance(60)) {
         beams.guidance.weight = random.pick({1, 5, 30});
         beams.guidance.risk = static_cast<Guidance::Risk>(random.below(3));
-        if (random.chance(50)) beams.guidance.label_weights = {0.0f, 2.0f};
+        if (random.chance(50)) beams.guidance.label_weights = {{"rude", 0.0}, {"sad", 2.0}};
       }
       INFO("trial " << trial << ": width " << beams.width << ", candidates " << beams.candidates << ", results "
                     << options.sequence_count << ", tokens " << options.max_tokens << ", groups " << beams.groups
@@ -339,26 +338,26 @@ TEST_CASE("limits refuse a beam whose score reaches them, and a search without a
     RequestOptions options = beams_of(4, 6, 4);
     const Tokens prompt = prompt_of(30);
     const std::vector<Reply> free = talk.search(prompt, options);
-    const auto of_prompt = static_cast<float>(probability(talk.next(prompt).scores[0]));
-    options.beams.guidance.limits = {of_prompt - 1e-4f, 2.0f};  // the prompt alone reaches it
+    const double of_prompt = probability(talk.next(prompt).scores[0]);
+    options.safety.limits = {{"rude", of_prompt - 1e-4}};  // the prompt alone reaches it
     for (const Reply& reply : talk.search(prompt, options)) {
       CHECK(reply.reason == DoneReason::kRefused);
       CHECK(reply.tokens.empty());
     }
-    options.beams.guidance.limits = {2.0f, 2.0f};
+    options.safety.limits = {{"rude", 1.0}};
     CHECK(talk.search(prompt, options) == free);
     // Some beams are refused on the way, others not.
-    std::vector<float> seen;
+    std::vector<double> seen;
     for (const Reply& reply : free)
       for (size_t count = 1; count < reply.tokens.size(); ++count) {
         Tokens text = prompt;
         text.insert(text.end(), reply.tokens.begin(), reply.tokens.begin() + static_cast<std::ptrdiff_t>(count));
-        seen.push_back(static_cast<float>(probability(talk.next(text).scores[0])));
+        seen.push_back(probability(talk.next(text).scores[0]));
       }
     std::sort(seen.begin(), seen.end());
     seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
-    const float between = (seen[seen.size() / 2] + seen[seen.size() / 2 - 1]) / 2;
-    options.beams.guidance.limits = {std::max(between, of_prompt + 1e-4f), 2.0f};
+    const double between = (seen[seen.size() / 2] + seen[seen.size() / 2 - 1]) / 2;
+    options.safety.limits = {{"rude", std::max(between, of_prompt + 1e-4)}};
     CHECK(talk.search(prompt, options) == PlainSearch(talk, prompt, options).run());
   }
 }
@@ -480,9 +479,14 @@ TEST_CASE("options of beams that do not fit are refused by name") {
   says([](RequestOptions& o) { o.guided = true; }, kNo, "guided");
   says([](RequestOptions& o) { o.logprobs = 1; }, kNo, "logprobs");
   says([](RequestOptions& o) { o.beams.guidance.weight = NAN; }, kBad, "guidance weight");
-  says([](RequestOptions& o) { o.beams.guidance.limits = {0.5f}; }, kBad, "labels");
-  says([](RequestOptions& o) { o.beams.guidance.weight = 1, o.beams.guidance.label_weights = {1, -1}; }, kBad,
-       "weight");
+  says([](RequestOptions& o) { o.safety.limits = {{"mild", 0.5}}; }, kBad, "it has rude, sad");
+  says([](RequestOptions& o) { o.safety.limits.assign(2, {"sad", 0.5}); }, kBad, "two values");
+  says([](RequestOptions& o) { o.safety.limits.assign(1, {"sad", 0.5}), o.safety.hold_back = 1; }, kNo, "hold_back");
+  says(
+      [](RequestOptions& o) {
+        o.beams.guidance.weight = 1, o.beams.guidance.label_weights.assign(1, {"sad", -1});
+      },
+      kBad, "weight");
   Talk without("portable", 2);
   RequestOptions guided = beams_of(2, 5);
   guided.beams.guidance.weight = 1;

@@ -2,7 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+
+#include "kaiju/engine/safety.hpp"
 
 namespace kaiju {
 
@@ -17,14 +18,9 @@ struct Guidance {
   };
   double weight = 0.0;  // a beam's value is its log-probability - weight * risk; 0: off
   Risk risk = Risk::kMaximum;
-  // [labels] factors of the labels; the risk of a beam is the largest product of a factor and a label's risk. Empty:
-  // all 1. A label of factor 0 has no part in it.
-  std::vector<float> label_weights;
-  // [labels] a beam ends, and is no result, as soon as a label's probability reaches its limit; more than 1: no limit.
-  // Empty: no limits.
-  std::vector<float> limits;
-
-  bool active() const { return weight != 0.0 || !limits.empty(); }
+  // Factors from 0 to 1000 of the labels, which are 1 unless named here. The risk of a beam is the largest product of a
+  // factor and a label's risk. A label of factor 0 has no part in it.
+  LabelValues label_weights;
 };
 
 // The sampling parameters of a request with beams must have their defaults, except for the seed and the variant of a

@@ -179,6 +179,10 @@ class Engine {
   // kInvalidArgument if the request is not guided, if the mask has the wrong number of words or allows no token of the
   // vocabulary, or if a bias is out of range. Returns kBusy if too many sequence calls are waiting for the next step.
   Status guide(RequestId request, const Guide& guide, int32_t sequence = 0);
+  // Sets the limit of one of the classifier's labels in a tier (SafetyOptions::tier), from 0 to 1; nullopt: none. A
+  // tier exists from its first limit on. Requests under way follow from the next step on. Returns kInvalidArgument if
+  // the model has no such label.
+  Status set_limit(const std::string& tier, const std::string& label, std::optional<double> limit);
 
   // -- the loop --
   // Runs one step: admits requests, plans the step, computes it and produces its events. Returns ok if there is nothing

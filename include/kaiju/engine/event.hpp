@@ -22,6 +22,7 @@ enum class EventKind : int32_t {
   // tokens (StepLimits::reserve_tokens). A request that was suspended for lack of memory resumes by itself.
   kSuspended = 7,
   kResumed = 8,  // the request is computed again after kSuspended
+  kVerdict = 9,  // RequestOptions::safety: `label` and its `probability`; before the token that follows the judged text
   // The C header lacks kSequenceDone, because a request of the C interface has only one sequence.
   kSequenceDone = 101,  // a sequence ended while others of its request continue: `sequence`, `reason`, `counts`
 };
@@ -34,7 +35,7 @@ enum class DoneReason : int32_t {
   kDeadline = 4,    // the deadline passed before the request was done
   kStopString = 5,  // Event::stop is the index of the string in RequestOptions::stop_strings
   kLoop = 6,        // RequestOptions::loop_guard
-  kRefused = 7,     // the limits of BeamOptions::guidance left no reply
+  kRefused = 7,     // RequestOptions::safety: a verdict ended the reply, or the last beam; `label` and `probability`
 };
 
 struct RequestCounts {
@@ -64,6 +65,10 @@ struct Event {
   // In a kToken event of a request with RequestOptions::scores: one score for each label of the classifier. The scores
   // judge the text before this token; the next kToken event has the scores of the text that includes this token.
   std::vector<float> scores;
+  int32_t label = -1;        // kVerdict, and kDone with kRefused: index of a label of the classifier
+  float probability = 0.0f;  // likewise, of the label
+  // kDone and kSequenceDone of a request with scores or limits: for each label.
+  std::vector<LabelStatistics> statistics;
   std::string text;      // whole UTF-8, may be empty; kDone has text that was still held back
   int32_t stop = -1;     // kDone, kSequenceDone: what stopped the reply (DoneReason); -1: no token and no string did
   RequestCounts counts;  // so far; final in kDone

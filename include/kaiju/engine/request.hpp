@@ -11,6 +11,7 @@
 #include "kaiju/base/time.hpp"
 #include "kaiju/cache/scope.hpp"
 #include "kaiju/engine/beam_options.hpp"
+#include "kaiju/engine/safety.hpp"
 #include "kaiju/sample/sampling_params.hpp"
 #include "kaiju/step/plan.hpp"
 
@@ -58,6 +59,9 @@ struct RequestOptions {
   // the generated token itself is always reported.
   int32_t logprobs = 0;
   bool scores = false;  // report the classifier's scores with each token; refused if the model has no classifier
+  // Verdicts on the reply. With beams, a beam that reaches a limit ends and is no result; run, reports and hold_back
+  // must then have their defaults.
+  SafetyOptions safety;
   // The host says for each token, the first included, what it may be (Engine::guide). Until then the sequence keeps its
   // slot and its KV and waits, with its prompt computed except for the last token. Engine::generate refuses it.
   bool guided = false;

@@ -58,6 +58,7 @@ class Slots {
     info_.step_tokens = sizes.step_tokens;
     info_.most_samples = sizes.most_samples;
     info_.label_count = config.label_count();
+    info_.labels = config.labels;
     lay_out_cache(config, sizes);
     slots_.resize(static_cast<size_t>(sizes.slot_count));
     for (Slot& slot : slots_)

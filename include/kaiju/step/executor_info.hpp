@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "kaiju/step/kinds.hpp"
 
@@ -18,15 +19,16 @@ struct ExecutorInfo {
   int32_t device = 0;   // index in devices()
   int32_t threads = 1;  // host threads that compute a step, the calling thread included
   int32_t vocab_size = 0;
-  int32_t context = 0;           // most positions of one sequence
-  int32_t window = 0;            // the widest sliding window; 0: no layer has one
-  bool has_global = true;        // whether global blocks are needed at all
-  int32_t slot_count = 0;        // sequences that may be live in the executor at once
-  int32_t step_tokens = 0;       // most tokens one plan may carry
-  int32_t most_samples = 1;      // rows of one segment that may be sampled from (Segment::sample_count)
-  int32_t label_count = 0;       // of the model's classifier; 0: it has none
-  PerKind<int32_t> block_count;  // block numbers of each kind: 0 to this
-  PerKind<int64_t> block_bytes;  // bytes of one block
+  int32_t context = 0;              // most positions of one sequence
+  int32_t window = 0;               // the widest sliding window; 0: no layer has one
+  bool has_global = true;           // whether global blocks are needed at all
+  int32_t slot_count = 0;           // sequences that may be live in the executor at once
+  int32_t step_tokens = 0;          // most tokens one plan may carry
+  int32_t most_samples = 1;         // rows of one segment that may be sampled from (Segment::sample_count)
+  int32_t label_count = 0;          // of the model's classifier; 0: it has none
+  std::vector<std::string> labels;  // their names; empty: the executor does not know them
+  PerKind<int32_t> block_count;     // block numbers of each kind: 0 to this
+  PerKind<int64_t> block_bytes;     // bytes of one block
   // Global and window blocks may share one memory, which is divided into slabs of equal size. When blocks of one kind
   // are needed, a slab is given to that kind: slab s then holds the blocks [s n, (s + 1) n) of the kind, where n =
   // slab_blocks[kind]. If slab_blocks is 0, each kind has its own memory of block_count blocks.

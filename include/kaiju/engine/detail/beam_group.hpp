@@ -36,18 +36,13 @@ struct BeamReply {
 };
 
 struct BeamGroup {
-  BeamGroup(BeamSearch beam_search, ReplyText reply_text, int32_t result_count, bool scores)
-      : search(std::move(beam_search)),
-        fresh(reply_text),
-        text(std::move(reply_text)),
-        results(result_count),
-        reports_scores(scores) {}
+  BeamGroup(BeamSearch beam_search, ReplyText reply_text, int32_t result_count)
+      : search(std::move(beam_search)), fresh(reply_text), text(std::move(reply_text)), results(result_count) {}
 
   BeamSearch search;
-  ReplyText fresh;      // of a reply that begins
-  ReplyText text;       // of the first result
-  int32_t results = 1;  // asked for
-  bool reports_scores = false;
+  ReplyText fresh;               // of a reply that begins
+  ReplyText text;                // of the first result
+  int32_t results = 1;           // asked for
   std::vector<Sequence*> live;   // in the search's order
   std::vector<BeamReply> ended;  // kept so far
   int32_t told = 0;              // generated tokens that every result begins with, and the host knows

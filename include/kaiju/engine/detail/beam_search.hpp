@@ -41,18 +41,26 @@ struct BeamEnd {
 
 class BeamSearch {
  public:
-  BeamSearch(const BeamOptions& options, int32_t max_tokens, uint64_t seed, uint32_t stream)
-      : options_(options), max_tokens_(max_tokens), seed_(seed), stream_(stream), pools_(groups()) {
+  // `label_weights` of each label takes the place of that in options.guidance.
+  BeamSearch(const BeamOptions& options, std::vector<double> label_weights, int32_t max_tokens, uint64_t seed,
+             uint32_t stream)
+      : options_(options),
+        label_weights_(std::move(label_weights)),
+        max_tokens_(max_tokens),
+        seed_(seed),
+        stream_(stream),
+        pools_(groups()) {
     if (options_.candidates == 0) options_.candidates = 2 * options_.width;
     live_.emplace_back();
   }
 
   int32_t candidates() const { return options_.candidates; }
   size_t live() const { return live_.size(); }
-  // The live beams go on by one token. rows: one for each of them. ends(i, token): whether the token ends live beam i.
-  // Afterwards steps() says how the new live beams came about, and ended() which replies ended and are kept for now.
+  // The live beams go on by one token. limits: of each label's probability, empty: none. rows: one for each of them.
+  // ends(i, token): whether the token ends live beam i. Afterwards steps() says how the new live beams came about, and
+  // ended() which replies ended and are kept for now.
   template <class Ends>
-  void advance(std::span<const BeamRow> rows, const Ends& ends);
+  void advance(std::span<const BeamRow> rows, std::span<const double> limits, const Ends& ends);
   const std::vector<BeamStep>& steps() const { return steps_; }
   const std::vector<BeamEnd>& ended() const { return ended_; }
   // Whether an ended reply may still be a result.
@@ -65,6 +73,9 @@ class BeamSearch {
   // No beam is live any more. The results, best first; none: limits ended all.
   bool done() const { return live_.empty(); }
   std::vector<BeamEnd> results() const;
+  // The label whose limit ended a beam last, and its probability; -1: none has.
+  int32_t refused_label() const { return refused_label_; }
+  double refused_probability() const { return refused_probability_; }
 
  private:
   struct Beam {
@@ -86,7 +97,7 @@ class BeamSearch {
   size_t groups() const { return static_cast<size_t>(options_.groups); }
   size_t group_width() const { return static_cast<size_t>(options_.width / options_.groups); }
 
-  void see(Beam& beam, std::span<const float> scores) const;
+  void see(Beam& beam, std::span<const float> scores, std::span<const double> limits);
   double risk_of(const Beam& beam) const;
   double least_risk(const Beam& beam) const;
   double penalty_of(double risk) const { return KAIJU_ROUNDED(options_.guidance.weight * risk); }
@@ -99,11 +110,14 @@ class BeamSearch {
   bool is_over(int32_t group, const std::vector<Beam>& next, size_t first) const;
 
   BeamOptions options_;
+  std::vector<double> label_weights_;  // [labels]
   int32_t max_tokens_ = 0;
   uint64_t seed_ = 0;
   uint32_t stream_ = 0;
   int32_t length_ = 0;  // generated tokens of every live beam
   uint64_t last_end_ = 0;
+  int32_t refused_label_ = -1;
+  double refused_probability_ = 0.0;
   std::vector<Beam> live_;
   std::vector<std::vector<BeamEnd>> pools_;  // of each group, best first
   std::vector<BeamStep> steps_;
@@ -112,7 +126,7 @@ class BeamSearch {
   std::vector<std::pair<int32_t, int32_t>> chosen_;  // in this place by earlier groups: tokens and how often
 };
 
-inline void BeamSearch::see(Beam& beam, std::span<const float> scores) const {
+inline void BeamSearch::see(Beam& beam, std::span<const float> scores, std::span<const double> limits) {
   if (scores.empty()) return;
   beam.worst.resize(scores.size(), -HUGE_VALF);
   beam.sum.resize(scores.size(), 0.0);
@@ -121,8 +135,10 @@ inline void BeamSearch::see(Beam& beam, std::span<const float> scores) const {
     beam.worst[i] = std::max(beam.worst[i], scores[i]);
     const double probability = arith::probability_of(scores[i]);
     beam.sum[i] += probability;
-    if (i < options_.guidance.limits.size() && probability >= static_cast<double>(options_.guidance.limits[i]))
-      beam.refused = true;
+    if (limits.empty() || probability < limits[i]) continue;
+    beam.refused = true;
+    refused_label_ = static_cast<int32_t>(i);
+    refused_probability_ = probability;
   }
 }
 
@@ -131,7 +147,7 @@ inline double BeamSearch::risk_of(const Beam& beam) const {
   if (guidance.weight == 0.0) return 0.0;
   double risk = guidance.risk == Guidance::Risk::kLogOdds ? -HUGE_VAL : 0.0;
   for (size_t i = 0; i < beam.worst.size(); ++i) {
-    const double factor = i < guidance.label_weights.size() ? static_cast<double>(guidance.label_weights[i]) : 1.0;
+    const double factor = label_weights_[i];
     if (factor == 0.0) continue;
     double of_label = static_cast<double>(beam.worst[i]);
     if (guidance.risk == Guidance::Risk::kMaximum) of_label = arith::probability_of(beam.worst[i]);
@@ -240,12 +256,12 @@ inline bool BeamSearch::is_over(int32_t group, const std::vector<Beam>& next, si
 }
 
 template <class Ends>
-void BeamSearch::advance(std::span<const BeamRow> rows, const Ends& ends) {
+void BeamSearch::advance(std::span<const BeamRow> rows, std::span<const double> limits, const Ends& ends) {
   ++length_;
   steps_.clear();
   ended_.clear();
   chosen_.clear();
-  for (size_t i = 0; i < live_.size(); ++i) see(live_[i], rows[i].scores);
+  for (size_t i = 0; i < live_.size(); ++i) see(live_[i], rows[i].scores, limits);
   std::vector<Beam> next;
   for (int32_t group = 0; group < options_.groups; ++group) {
     gather(group, rows);

@@ -75,6 +75,9 @@ KAIJU_INLINE Status Engine::keep_sequence(RequestId request, int32_t sequence) {
 KAIJU_INLINE Status Engine::propose(RequestId request, int32_t sequence, std::span<const int32_t> tokens) {
   return impl_->propose(request, sequence, tokens);
 }
+KAIJU_INLINE Status Engine::set_limit(const std::string& tier, const std::string& label, std::optional<double> limit) {
+  return impl_->set_limit(tier, label, limit);
+}
 KAIJU_INLINE Status Engine::guide(RequestId request, const Guide& guide, int32_t sequence) {
   return impl_->guide(request, guide, sequence);
 }

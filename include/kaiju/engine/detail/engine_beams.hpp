@@ -33,30 +33,23 @@ inline Status EngineImpl::check_beams(const RequestOptions& options) const {
     return invalid_argument("beams take the likeliest tokens: leave the sampling parameters at their defaults");
   if (options.guided || options.logits_hook || options.logprobs > 0)
     return Status(StatusCode::kUnsupported, "a request with beams cannot be guided, and has no hook and no logprobs");
-  if (!guidance.active()) return {};
+  if (guidance.weight == 0.0) return {};
   if (info().label_count == 0)
     return Status(StatusCode::kUnsupported, "the model has no classifier: search without guidance");
-  const auto labels = static_cast<size_t>(info().label_count);
   if (!(std::abs(guidance.weight) <= 1000.0)) return invalid_argument("the guidance weight must be from -1000 to 1000");
-  for (const std::vector<float>* values : {&guidance.label_weights, &guidance.limits})
-    if (!values->empty() && values->size() != labels)
-      return invalid_argument("guidance names " + std::to_string(values->size()) + " labels; the model has " +
-                              std::to_string(labels));
-  for (const float weight : guidance.label_weights)
-    if (!(weight >= 0.0f && weight <= 1000.0f)) return invalid_argument("a label's weight must be from 0 to 1000");
-  for (const float limit : guidance.limits)
-    if (!(limit >= 0.0f)) return invalid_argument("a label's limit must be 0 or more");
-  return {};
+  return by_label(guidance.label_weights, "weight", 1000.0, 1.0).status();
 }
 
 // The sequences of a request with beams: the first computes the prompt, the others are spare.
 inline void EngineImpl::make_beams(Request& request, const RequestOptions& options, const SamplingSpec& sampling,
                                    std::vector<std::unique_ptr<Sequence>>& sequences) const {
+  const Guidance& guidance = options.beams.guidance;
   request.beams = std::make_shared<BeamGroup>(
-      BeamSearch(options.beams, request.max_tokens, sampling.seed, sampling.stream),
-      ReplyText(options.stop_strings, options.loop_guard), options.sequence_count, options.scores);
+      BeamSearch(options.beams, by_label(guidance.label_weights, "weight", 1000.0, 1.0).value(), request.max_tokens,
+                 sampling.seed, sampling.stream),
+      ReplyText(options.stop_strings, options.loop_guard), options.sequence_count);
   request.top_logprobs = std::min(request.beams->search.candidates(), info().vocab_size);
-  request.scores = options.scores || options.beams.guidance.active();
+  request.scores |= guidance.weight != 0.0;
   request.beams->live = {sequences.front().get()};
   for (size_t i = 1; i < sequences.size(); ++i) {
     sequences[i]->beam.spare = true;
@@ -101,7 +94,7 @@ inline void EngineImpl::advance_beams(Request& request) {
   const std::vector<Sequence*> before = group.live;
   std::vector<BeamRow> rows;
   for (const Sequence* beam : before) rows.push_back({beam->beam.sample.top, beam->beam.sample.scores});
-  group.search.advance(rows, [&](int32_t beam, int32_t token) {
+  group.search.advance(rows, limits_of(request), [&](int32_t beam, int32_t token) {
     return end_of_beam(*before[static_cast<size_t>(beam)], token) != DoneReason::kNone;
   });
 
@@ -114,7 +107,7 @@ inline void EngineImpl::advance_beams(Request& request) {
                     DoneReason::kLength};
     reply.tokens.push_back(end.last.token);
     reply.logprobs.push_back(end.last.logprob);
-    append_beam_scores(group, parent, reply.scores);
+    append_beam_scores(parent, reply.scores);
     if (end.stopped) reply.reason = end_of_beam(parent, end.last.token);
     group.ended.push_back(std::move(reply));
   }
@@ -151,7 +144,7 @@ inline void EngineImpl::advance_beams(Request& request) {
   for (size_t i = 0; i < group.live.size(); ++i) {
     const BeamStep& step = group.search.steps()[i];
     Sequence& beam = *group.live[i];
-    append_beam_scores(group, beam, beam.beam.scores);
+    append_beam_scores(beam, beam.beam.scores);
     beam.tokens->push_back(step.token);
     beam.beam.logprobs.push_back(step.logprob);
     beam.beam.sampled = beam.beam.spare = false;
@@ -163,9 +156,9 @@ inline void EngineImpl::advance_beams(Request& request) {
 }
 
 // The scores that are told with a beam's next token.
-inline void EngineImpl::append_beam_scores(const BeamGroup& group, const Sequence& beam, std::vector<float>& to) {
+inline void EngineImpl::append_beam_scores(const Sequence& beam, std::vector<float>& to) {
   const std::vector<float>& scores = beam.beam.sample.scores;
-  if (group.reports_scores) to.insert(to.end(), scores.begin(), scores.end());
+  if (beam.request->reports_scores) to.insert(to.end(), scores.begin(), scores.end());
 }
 
 // A spare sequence continues another one's beam. It starts again in the next step, with the parent's whole blocks and a
@@ -276,6 +269,10 @@ inline void EngineImpl::tell_beam_end(Request& request, const Sequence& any, int
   event.counts.prompt_tokens = request.prompt_count;
   if (reason == DoneReason::kStopToken) event.stop = reply.back();
   if (reason == DoneReason::kStopString) event.stop = text.stop_index();
+  if (reason == DoneReason::kRefused) {
+    event.label = request.beams->search.refused_label();
+    event.probability = static_cast<float>(request.beams->search.refused_probability());
+  }
   text.finish(event.text);
   auto history =
       std::make_shared<std::vector<int32_t>>(any.tokens->begin(), any.tokens->begin() + request.prompt_count);

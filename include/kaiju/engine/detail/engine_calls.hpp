@@ -206,6 +206,7 @@ inline Status EngineImpl::check_tokens(std::span<const int32_t> tokens) const {
 inline Status EngineImpl::check_options(const RequestOptions& options) const {
   KAIJU_TRY(check_in_range("sequence_count", options.sequence_count, 1, std::min(kMaxSequences, info().slot_count)));
   KAIJU_TRY(check_beams(options));
+  KAIJU_TRY(check_safety(options));
   if (options.max_tokens < 0 && options.max_tokens != kToContextEnd)
     return invalid_argument("max_tokens is " + std::to_string(options.max_tokens) +
                             "; it must be 0 or more, or -1 for what fits the context");
@@ -240,7 +241,10 @@ inline std::shared_ptr<Request> EngineImpl::make_request(const RequestOptions& o
   request->user_data = options.user_data;
   request->max_tokens = options.max_tokens;
   request->top_logprobs = options.logprobs;
-  request->scores = options.scores;
+  request->scores = options.scores || options.safety.active();
+  request->reports_scores = options.scores;
+  request->safety = options.safety;
+  if (!options.safety.limits.empty()) request->limits = by_label(options.safety.limits, "limit", 1.0, kNoLimit).value();
   request->guided = options.guided;
   request->hook = options.logits_hook;
   request->stop_tokens = stop_tokens_of(options);

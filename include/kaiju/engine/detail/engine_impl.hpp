@@ -1,6 +1,6 @@
 // EngineImpl: what an Engine is made of. engine.hpp says what it promises, call by call; its calls from any thread are
 // in engine_calls.hpp, those about one sequence of a request in engine_sequences.hpp, the step in engine_step.hpp, beam
-// search in engine_beams.hpp, saving and restoring in engine_saved.hpp.
+// search in engine_beams.hpp, verdicts in engine_safety.hpp, saving and restoring in engine_saved.hpp.
 #pragma once
 
 #include <algorithm>
@@ -74,6 +74,7 @@ class EngineImpl {
   Status keep_sequence(RequestId request, int32_t sequence);
   Status propose(RequestId request, int32_t sequence, std::span<const int32_t> tokens);
   Status guide(RequestId request, const Guide& guide, int32_t sequence);
+  Status set_limit(const std::string& tier, const std::string& label, std::optional<double> limit);
   Status step();
   bool poll(Event& event);
   bool wait(Nanoseconds timeout);
@@ -129,6 +130,14 @@ class EngineImpl {
   void say_again(Sequence& sequence);
   void take_guide(Sequence& sequence, std::shared_ptr<const TokenGuide> guide);
 
+  // -- verdicts: engine_safety.hpp --
+  Status check_safety(const RequestOptions& options) const;
+  Result<std::vector<double>> by_label(const LabelValues& values, const char* what, double most,
+                                       double otherwise) const;
+  std::span<const double> limits_of(const Request& request);
+  bool judge(Sequence& sequence, std::span<const float> scores);
+  void tell_token(Sequence& sequence, Event event);
+
   // -- beam search: engine_beams.hpp --
   Status check_beams(const RequestOptions& options) const;
   void make_beams(Request& request, const RequestOptions& options, const SamplingSpec& sampling,
@@ -136,7 +145,7 @@ class EngineImpl {
   void take_beam_sample(Sequence& sequence, SampledToken& sampled, TimePoint now);
   DoneReason end_of_beam(const Sequence& beam, int32_t token) const;
   void advance_beams(Request& request);
-  static void append_beam_scores(const BeamGroup& group, const Sequence& beam, std::vector<float>& to);
+  static void append_beam_scores(const Sequence& beam, std::vector<float>& to);
   void copy_beam(const Sequence& parent, Sequence& child);
   Event beam_event(const Sequence& any, int32_t result, int32_t generated, EventKind kind) const;
   void tell_beam_token(const Sequence& any, int32_t result, size_t at, const BeamReply& reply, ReplyText& text);
@@ -216,6 +225,8 @@ class EngineImpl {
   std::vector<Command> commands_;
   std::vector<Event> events_;
   std::vector<Ending> endings_;
+  std::shared_ptr<const TierLimits> tiers_;          // as of the step's begin
+  Limits limits_;                                    // what limits_of() answered last
   std::vector<std::shared_ptr<Request>> advancing_;  // all their live beams have been sampled from in this step
   Metrics metrics_;
   bool all_failed_ = true;  // false: the engine stopped, and not every request was told
@@ -225,6 +236,7 @@ class EngineImpl {
 
 #include "kaiju/engine/detail/engine_beams.hpp"
 #include "kaiju/engine/detail/engine_calls.hpp"
+#include "kaiju/engine/detail/engine_safety.hpp"
 #include "kaiju/engine/detail/engine_saved.hpp"
 #include "kaiju/engine/detail/engine_sequences.hpp"
 #include "kaiju/engine/detail/engine_step.hpp"

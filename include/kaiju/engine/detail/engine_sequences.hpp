@@ -186,6 +186,7 @@ inline void EngineImpl::fork_in_flight(Request& request, const Sequence* parent,
   child->counts.prompt_tokens = request.prompt_count;
   child->counts.generated = static_cast<int32_t>(length) - request.prompt_count;
   child->text = parent->text;
+  child->judge = parent->judge;
   if (parent->cut_to) say_again(*child);
   scheduler_.add(std::move(child));
 }
@@ -199,6 +200,7 @@ inline void EngineImpl::cut(Sequence& sequence, int32_t length) {
     return;
   }
   scheduler_.cut(sequence, length);
+  std::erase_if(sequence.held, [&](const Event& held) { return held.counts.generated > sequence.counts.generated; });
   say_again(sequence);
 }
 

@@ -145,6 +145,7 @@ inline Status EngineImpl::finish() {
 
 inline void EngineImpl::do_inbox() {
   inbox_.take_commands(commands_);
+  tiers_ = inbox_.locked([](const Inbox& inbox) { return inbox.tiers; });
   for (Command& command : commands_) {
     switch (command.kind) {
       case Command::Kind::kSubmit:
@@ -306,6 +307,12 @@ inline Status EngineImpl::commit() {
     bool done = false;
     DoneReason reason = DoneReason::kLength;
     size_t kept = 0;
+    if (sequence.request->max_tokens == 0 && sample_count > 0) {  // the prompt is scored, and no token is taken
+      if (!fits(own[0], ran)) return wrong_answer(samples);
+      if (judge(sequence, own[0].scores)) reason = DoneReason::kRefused;
+      sequence.scores = std::move(own[0].scores);
+      kept = sample_count;
+    }
     for (bool confirmed = true; confirmed && !done && kept < sample_count; ++kept) {
       if (!fits(own[kept], ran)) return wrong_answer(samples);
       confirmed = kept < sequence.drafts.size() && sequence.drafts[kept] == own[kept].token;
@@ -345,6 +352,11 @@ inline Status EngineImpl::wrong_answer(std::span<const SampledToken> left) const
 inline void EngineImpl::commit_token(Sequence& sequence, SampledToken& sampled, TimePoint now, bool& done,
                                      DoneReason& reason) {
   const Request& request = *sequence.request;
+  if (request.scores && judge(sequence, sampled.scores)) {
+    done = true;
+    reason = DoneReason::kRefused;
+    return;
+  }
   if (sequence.counts.generated == 0) sequence.first_token = now;
   sequence.last_token = now;
   sequence.tokens->push_back(sampled.token);
@@ -356,10 +368,10 @@ inline void EngineImpl::commit_token(Sequence& sequence, SampledToken& sampled, 
   event.token = sampled.token;
   event.logprob = sampled.logprob;
   event.top = std::move(sampled.top);
-  event.scores = std::move(sampled.scores);
+  if (request.reports_scores) event.scores = std::move(sampled.scores);
   TextEnd text_end = TextEnd::kNone;
   if (pieces_ && !stop_token) text_end = sequence.text.push(pieces_->piece(sampled.token), event.text);
-  events_.push_back(std::move(event));
+  tell_token(sequence, std::move(event));
   if (stop_token || text_end != TextEnd::kNone) {
     done = true;
     reason = stop_token                   ? DoneReason::kStopToken
@@ -392,14 +404,30 @@ inline Event EngineImpl::event_of(const Sequence& sequence, EventKind kind) cons
 // is now. Event and ending are told together or, where memory runs short, neither is.
 inline void EngineImpl::tell_end(Sequence& sequence, DoneReason reason) {
   Request& request = *sequence.request;
-  request.histories[static_cast<size_t>(sequence.index)] = sequence.tokens;
+  const bool refused = reason == DoneReason::kRefused;
+  SharedTokens& history = request.histories[static_cast<size_t>(sequence.index)];
+  history = sequence.tokens;
+  if (refused && !sequence.held.empty()) {
+    const auto told = sequence.tokens->end() - std::ssize(sequence.held);
+    history = std::make_shared<const std::vector<int32_t>>(sequence.tokens->begin(), told);
+    sequence.counts.generated -= static_cast<int32_t>(sequence.held.size());
+  }
+  for (Event& held : sequence.held)
+    if (!refused) events_.push_back(std::move(held));
   const bool last = --request.unended == 0;
   Event event = event_of(sequence, last ? EventKind::kDone : EventKind::kSequenceDone);
   event.reason = reason;
+  event.statistics = sequence.judge.statistics();
+  if (request.reports_scores) event.scores = sequence.scores;
+  if (refused) {
+    event.label = sequence.refused_label;
+    event.probability = sequence.judge.newest(sequence.refused_label);
+  }
   if (reason == DoneReason::kStopToken) event.stop = sequence.tokens->back();
   if (reason == DoneReason::kStopString) event.stop = sequence.text.stop_index();
   event.counts.prompt_tokens = request.prompt_count;
-  sequence.text.finish(event.text);
+  if (!refused || sequence.held.empty()) sequence.text.finish(event.text);
+  sequence.held.clear();
   if (!last) {
     events_.push_back(std::move(event));
     return;

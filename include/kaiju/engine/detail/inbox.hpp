@@ -114,6 +114,8 @@ class Inbox {
     return body(*this);
   }
 
+  std::shared_ptr<const TierLimits> tiers;  // limits that Engine::set_limit gave; null: none
+
   // Driving thread: everything that arrived, oldest first.
   void take_commands(std::vector<Command>& taken) {
     const std::lock_guard lock(mutex_);

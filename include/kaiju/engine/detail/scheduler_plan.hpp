@@ -118,7 +118,7 @@ inline int32_t Scheduler::usable_drafts(Sequence& sequence) const {
 inline Status Scheduler::write_segment(Sequence& sequence, StepPlan& plan) {
   const std::vector<int32_t>& tokens = *sequence.tokens;
   const int32_t known = std::min(sequence.granted, sequence.remaining()), drafts = sequence.granted - known;
-  const bool samples = known == sequence.remaining() && sequence.request->max_tokens > 0;
+  const bool samples = known == sequence.remaining() && (sequence.request->max_tokens > 0 || sequence.request->scores);
   KAIJU_TRY(write_segment(sequence, plan, sequence.next, sequence.granted, samples ? 1 + drafts : 0));
   plan.tokens.insert(plan.tokens.end(), tokens.begin() + sequence.next, tokens.begin() + sequence.next + known);
   plan.tokens.insert(plan.tokens.end(), sequence.drafts.begin(), sequence.drafts.begin() + drafts);

@@ -13,6 +13,7 @@
 
 #include "kaiju/cache/lease.hpp"
 #include "kaiju/engine/detail/beam_group.hpp"
+#include "kaiju/engine/detail/judge.hpp"
 #include "kaiju/engine/detail/reply_text.hpp"
 #include "kaiju/engine/detail/sequence_state.hpp"
 #include "kaiju/engine/event.hpp"
@@ -31,7 +32,10 @@ struct Request : std::enable_shared_from_this<Request> {
   void* user_data = nullptr;
   int32_t max_tokens = 0;
   int32_t top_logprobs = 0;
-  bool scores = false;
+  bool scores = false;          // the classifier scores its rows
+  bool reports_scores = false;  // and the host is told
+  SafetyOptions safety;
+  Limits limits;  // SafetyOptions::limits by label; empty: none
   bool guided = false;
   LogitsHook hook;
   bool shows_tokens = false;  // a hook or a chain of samplers is shown the tokens of its sequences
@@ -93,6 +97,10 @@ struct Sequence {
   // What the host is told.
   bool told_suspended = false;  // the host knows that it is suspended, and not yet that it goes on
   ReplyText text;
+  std::vector<Event> held;     // tokens that are told when later ones have been judged
+  Judge judge;                 // with Request::scores
+  std::vector<float> scores;   // with max_tokens 0: of the prompt
+  int32_t refused_label = -1;  // of the verdict that ended it
   RequestCounts counts;
   TimePoint admitted, first_token, last_token;
 
