@@ -10,9 +10,11 @@ static_assert(KAIJU_EVENT_TOKEN == static_cast<int>(kaiju::EventKind::kToken) &&
               KAIJU_EVENT_DONE == static_cast<int>(kaiju::EventKind::kDone) &&
               KAIJU_EVENT_FAILED == static_cast<int>(kaiju::EventKind::kFailed) &&
               KAIJU_EVENT_SUSPENDED == static_cast<int>(kaiju::EventKind::kSuspended) &&
-              KAIJU_EVENT_RESUMED == static_cast<int>(kaiju::EventKind::kResumed));
+              KAIJU_EVENT_RESUMED == static_cast<int>(kaiju::EventKind::kResumed) &&
+              KAIJU_EVENT_VERDICT == static_cast<int>(kaiju::EventKind::kVerdict));
 static_assert(KAIJU_DONE_STOP_TOKEN == static_cast<int>(kaiju::DoneReason::kStopToken) &&
               KAIJU_DONE_STOP_STRING == static_cast<int>(kaiju::DoneReason::kStopString) &&
+              KAIJU_DONE_REFUSED == static_cast<int>(kaiju::DoneReason::kRefused) &&
               KAIJU_DONE_LOOP == static_cast<int>(kaiju::DoneReason::kLoop) &&
               KAIJU_DONE_LENGTH == static_cast<int>(kaiju::DoneReason::kLength) &&
               KAIJU_DONE_CANCELLED == static_cast<int>(kaiju::DoneReason::kCancelled) &&
@@ -55,8 +57,18 @@ kaiju_event to_c(kaiju_polled_event& polled) {
   out.wait_nanoseconds = event.timing.wait_ns;
   out.prefill_nanoseconds = event.timing.prefill_ns;
   out.decode_nanoseconds = event.timing.decode_ns;
+  out.label = event.label;
   out.scores = event.scores.data();
   out.score_count = event.scores.size();
+  if (event.kind == kaiju::EventKind::kVerdict) {
+    out.scores = &event.probability;
+    out.score_count = 1;
+  }
+  static_assert(sizeof(kaiju::LabelStatistics) == 3 * sizeof(float));
+  if (event.kind == kaiju::EventKind::kDone && !event.statistics.empty()) {
+    out.scores = &event.statistics[0].maximum;
+    out.score_count = 3 * event.statistics.size();
+  }
   out.stop = event.stop;
   return out;
 }
@@ -122,6 +134,15 @@ kaiju_status kaiju_engine_guide(kaiju_engine* engine, kaiju_request request,
     for (size_t i = 0; i < guide->bias_count; ++i)
       biases.emplace_back(guide->bias_tokens[i], guide->bias[i]);
     return engine->engine->guide(request, {{guide->allowed, guide->allowed_words}, biases});
+  });
+}
+
+kaiju_status kaiju_engine_set_limit(kaiju_engine* engine, const char* tier, const char* label,
+                                    double limit, kaiju_error** error) {
+  return guard(error, [&]() -> Status {
+    if (!engine || !tier || !label) return missing(!engine ? "engine" : tier ? "label" : "tier");
+    return engine->engine->set_limit(tier, label,
+                                     limit == 2.0 ? std::nullopt : std::optional<double>(limit));
   });
 }
 

@@ -209,6 +209,42 @@ enum {
    * contains this string.  At most 64 strings of 1 to 64 bytes */
   KAIJU_GENERATE_BREAKER = 316,
 
+  /* Beam search (docs/beams.md).  With beams, the request continues so many replies at once and
+   * ends with the best of them.  The sampling parameters must then have their defaults, and
+   * guided, logprobs and a logits hook are KAIJU_UNSUPPORTED.  Tokens are told as soon as it is
+   * certain that the reply begins with them, the rest at the end. */
+  KAIJU_GENERATE_BEAMS = 317, /* int, 1 to 32; 0: no beams */
+  KAIJU_GENERATE_BEAM_CANDIDATES =
+      318, /* int, up to 64: likeliest tokens of each beam that are looked at; 0: twice the beams */
+  KAIJU_GENERATE_LENGTH_PENALTY =
+      319, /* float, 0 to 10: an ended reply is worth log-probability / length^penalty */
+  KAIJU_GENERATE_EARLY_STOPPING =
+      320, /* int, 1: end when so many replies as beams have ended; 0: when no other can be better */
+  KAIJU_GENERATE_BEAM_GROUPS = 321, /* int: diverse groups, which divide the beams */
+  KAIJU_GENERATE_DIVERSITY =
+      322, /* float, 0 to 100: what a token loses for each earlier group that has just chosen it */
+  KAIJU_GENERATE_STOCHASTIC =
+      323, /* int, 1: sample without replacement instead; the seed and the variant count */
+  /* float, -1000 to 1000: a beam is worth its log-probability - guidance * risk, where the risk
+   * comes from the scores of the model's classifier; 0: off */
+  KAIJU_GENERATE_GUIDANCE = 324,
+  /* int: the risk is 0 the largest probability of a label so far, 1 the mean, 2 the largest
+   * log-odds */
+  KAIJU_GENERATE_GUIDANCE_RISK = 325,
+  KAIJU_GENERATE_LABEL_WEIGHT = 326, /* string, repeatable: "label=weight", 0 to 1000, of a risk */
+
+  /* Verdicts (docs/safety.md).  A verdict says that the probability of a label of the classifier
+   * has reached the label's limit in the text so far, the prompt included. */
+  KAIJU_GENERATE_LABEL_LIMIT = 327, /* string, repeatable: "label=limit", 0 to 1 */
+  KAIJU_GENERATE_TIER = 328,        /* string: limits of kaiju_engine_set_limit too */
+  KAIJU_GENERATE_VERDICT_RUN = 329, /* int: a verdict needs so many tokens in a row at the limit */
+  /* int, 1: a verdict is an event and the reply goes on; 0: it also ends the reply
+   * (KAIJU_DONE_REFUSED) */
+  KAIJU_GENERATE_VERDICT_REPORTS = 330,
+  /* int, 0 to 64: a token is told when so many texts, of it and of the tokens after it, have been
+   * judged; what a verdict that ends the reply finds untold is never told */
+  KAIJU_GENERATE_HOLD_BACK = 331,
+
   /* The options character, shared_tokens and salt say which requests may share the KV of a prompt.
    * If none of these options is set, only the session and its forks share the KV of the session's
    * prompts. */
@@ -357,7 +393,9 @@ enum { /* The event kinds 2 (hypothesis), 3 and 4 are reserved.  Ignore event ki
         * or because no memory was free for its next tokens (reserve_tokens).  A request that was
         * suspended for lack of memory resumes by itself */
        KAIJU_EVENT_SUSPENDED = 7,
-       KAIJU_EVENT_RESUMED = 8 /* the request runs again after it was suspended */
+       KAIJU_EVENT_RESUMED = 8, /* the request runs again after it was suspended */
+       KAIJU_EVENT_VERDICT = 9  /* `label` has reached its limit; comes before the TOKEN event of the
+                                   token after the judged text */
 };
 enum {
   KAIJU_DONE_STOP_TOKEN = 1, /* `stop` is the token */
@@ -365,7 +403,8 @@ enum {
   KAIJU_DONE_CANCELLED = 3,
   KAIJU_DONE_DEADLINE = 4,
   KAIJU_DONE_STOP_STRING = 5, /* `stop` counts KAIJU_GENERATE_STOP's values from 0 */
-  KAIJU_DONE_LOOP = 6         /* KAIJU_GENERATE_LOOP_GUARD */
+  KAIJU_DONE_LOOP = 6,        /* KAIJU_GENERATE_LOOP_GUARD */
+  KAIJU_DONE_REFUSED = 7      /* a verdict ended the reply, or every beam: `label` */
 };
 
 typedef struct kaiju_event { /* the pointers are borrowed until the engine is polled again or
@@ -394,12 +433,14 @@ typedef struct kaiju_event { /* the pointers are borrowed until the engine is po
   int64_t decode_nanoseconds;  /* from the first token to the last */
   /* TOKEN, with KAIJU_GENERATE_SCORES: one score for each label of the classifier.  The scores
    * judge the text before this token; the next token event has the scores of the text that
-   * includes this token */
+   * includes this token.  VERDICT: the probability of `label`.  DONE, with KAIJU_GENERATE_SCORES or
+   * a limit: for each label the largest and the mean probability, and the longest run of tokens at
+   * its limit */
   const float* scores;
   size_t score_count;
   int32_t stop; /* DONE: what stopped the reply (KAIJU_DONE_*); -1: no stop token and no stop
                    string did */
-  int32_t reserved3;
+  int32_t label; /* VERDICT, and DONE with KAIJU_DONE_REFUSED: index of a label; otherwise -1 */
 } kaiju_event;
 
 typedef struct kaiju_metrics {
@@ -661,6 +702,12 @@ KAIJU_API kaiju_status kaiju_engine_submit(kaiju_engine* engine, kaiju_session* 
  * a bias is out of range.  Returns KAIJU_BUSY if too many guides wait for the next step. */
 KAIJU_API kaiju_status kaiju_engine_guide(kaiju_engine* engine, kaiju_request request,
                                           const kaiju_guide* guide, kaiju_error** error);
+/* Sets the limit of a label of the classifier in a tier (KAIJU_GENERATE_TIER).  A tier exists from
+ * its first limit on.  `limit` is from 0 to 1; 2: no limit.  Requests under way follow from the
+ * next step on; any thread may call this at any time.  Returns KAIJU_INVALID_ARGUMENT if the model
+ * has no such label. */
+KAIJU_API kaiju_status kaiju_engine_set_limit(kaiju_engine* engine, const char* tier,
+                                              const char* label, double limit, kaiju_error** error);
 /* Cancels a request at the next step; the request then ends with a DONE event.  The ids of unknown
  * and finished requests are ignored. */
 KAIJU_API kaiju_status kaiju_engine_cancel(kaiju_engine* engine, kaiju_request request);

@@ -99,6 +99,37 @@ constexpr Row kRows[] = {
      "1: end a reply that goes in circles"},
     {KAIJU_GENERATE_BREAKER, "generate.breaker", 's', true, 0, 0, 0,
      "text of tokens across which the sampler dry finds no repetition"},
+    {KAIJU_GENERATE_BEAMS, "generate.beams", 'i', false, 0, kaiju::kMaxBeams, 0,
+     "replies that are searched at once, of which the best is the result; 0: no search"},
+    {KAIJU_GENERATE_BEAM_CANDIDATES, "generate.beam_candidates", 'i', false, 0,
+     kaiju::kMaxTopLogprobs, 0,
+     "likeliest tokens of each beam that are looked at; 0: twice the beams"},
+    {KAIJU_GENERATE_LENGTH_PENALTY, "generate.length_penalty", 'f', false, 0, 10, 1,
+     "an ended beam is worth its log-probability / length^penalty"},
+    {KAIJU_GENERATE_EARLY_STOPPING, "generate.early_stopping", 'i', false, 0, 1, 0,
+     "1: end when as many replies as beams have ended; 0: when no other can be better"},
+    {KAIJU_GENERATE_BEAM_GROUPS, "generate.beam_groups", 'i', false, 1, kaiju::kMaxBeams, 1,
+     "diverse groups, which divide the beams"},
+    {KAIJU_GENERATE_DIVERSITY, "generate.diversity", 'f', false, 0, 100, 0,
+     "what a token loses for each earlier group that has just chosen it"},
+    {KAIJU_GENERATE_STOCHASTIC, "generate.stochastic", 'i', false, 0, 1, 0,
+     "1: beams sample without replacement"},
+    {KAIJU_GENERATE_GUIDANCE, "generate.guidance", 'f', false, -1000, 1000, 0,
+     "a beam is worth its log-probability - guidance * risk; 0: off"},
+    {KAIJU_GENERATE_GUIDANCE_RISK, "generate.guidance_risk", 'i', false, 0, 2, 0,
+     "0: the largest probability of a label so far; 1: the mean; 2: the largest log-odds"},
+    {KAIJU_GENERATE_LABEL_WEIGHT, "generate.label_weight", 's', true, 0, 0, 0,
+     "\"label=weight\": what a label's probability counts in the risk, 0 to 1000; 1 unless set"},
+    {KAIJU_GENERATE_LABEL_LIMIT, "generate.label_limit", 's', true, 0, 0, 0,
+     "\"label=limit\": the probability of a label, 0 to 1, that makes a verdict"},
+    {KAIJU_GENERATE_TIER, "generate.tier", 's', false, 0, 0, 0,
+     "name of limits that the engine was given; also see label_limit"},
+    {KAIJU_GENERATE_VERDICT_RUN, "generate.verdict_run", 'i', false, 1, 1000, 1,
+     "a verdict needs so many tokens in a row at the limit"},
+    {KAIJU_GENERATE_VERDICT_REPORTS, "generate.verdict_reports", 'i', false, 0, 1, 0,
+     "1: a verdict does not end the reply"},
+    {KAIJU_GENERATE_HOLD_BACK, "generate.hold_back", 'i', false, 0, kaiju::kMaxHoldBack, 0,
+     "tokens are told when so many texts from theirs on have been judged"},
     {KAIJU_SESSION_CHARACTER, "session.character", 's', false, 0, 0, 0,
      "name of the shared region: a character's id and version"},
     {KAIJU_SESSION_SHARED_TOKENS, "session.shared_tokens", 'i', false, 0, kInt32Max, 0,
@@ -298,6 +329,51 @@ static Status take_samplers(const kaiju_options& options, SamplingParams& sampli
   return {};
 }
 
+// The values of an option whose values are "label=number".
+static Result<LabelValues> label_values(const kaiju_options* options, kaiju_option option) {
+  LabelValues found;
+  if (!options) return found;
+  const auto set = options->values.find(option);
+  if (set == options->values.end()) return found;
+  for (const auto& value : set->second) {
+    const std::string& text = std::get<std::string>(value);
+    const size_t split = text.rfind('=');
+    char* end = nullptr;
+    const std::string number = split == std::string::npos ? "" : text.substr(split + 1);
+    const double parsed = std::strtod(number.c_str(), &end);
+    if (number.empty() || *end != 0)
+      return invalid_argument(option_name(option) + " is \"" + text +
+                              "\"; it must be a label, =, and a number");
+    found.emplace_back(text.substr(0, split), parsed);
+  }
+  return found;
+}
+
+static Status take_beams(const kaiju_options* options, RequestOptions& out) {
+  BeamOptions& beams = out.beams;
+  beams.width = get_int32(options, KAIJU_GENERATE_BEAMS);
+  beams.candidates = get_int32(options, KAIJU_GENERATE_BEAM_CANDIDATES);
+  beams.length_penalty = get_float(options, KAIJU_GENERATE_LENGTH_PENALTY);
+  beams.early_stopping = get_int32(options, KAIJU_GENERATE_EARLY_STOPPING) != 0;
+  beams.groups = get_int32(options, KAIJU_GENERATE_BEAM_GROUPS);
+  beams.diversity = get_float(options, KAIJU_GENERATE_DIVERSITY);
+  beams.stochastic = get_int32(options, KAIJU_GENERATE_STOCHASTIC) != 0;
+  beams.guidance.weight = get_float(options, KAIJU_GENERATE_GUIDANCE);
+  beams.guidance.risk =
+      static_cast<Guidance::Risk>(get_int32(options, KAIJU_GENERATE_GUIDANCE_RISK));
+  Result<LabelValues> weights = label_values(options, KAIJU_GENERATE_LABEL_WEIGHT);
+  if (!weights.ok()) return weights.status();
+  beams.guidance.label_weights = std::move(weights).value();
+  Result<LabelValues> limits = label_values(options, KAIJU_GENERATE_LABEL_LIMIT);
+  if (!limits.ok()) return limits.status();
+  out.safety.limits = std::move(limits).value();
+  out.safety.tier = get<std::string>(options, KAIJU_GENERATE_TIER, "");
+  out.safety.run = get_int32(options, KAIJU_GENERATE_VERDICT_RUN);
+  out.safety.reports = get_int32(options, KAIJU_GENERATE_VERDICT_REPORTS) != 0;
+  out.safety.hold_back = get_int32(options, KAIJU_GENERATE_HOLD_BACK);
+  return {};
+}
+
 Result<RequestOptions> request_options(const kaiju_options* options) {
   RequestOptions out;
   out.max_tokens = get_int32(options, KAIJU_GENERATE_MAX_TOKENS);
@@ -316,6 +392,7 @@ Result<RequestOptions> request_options(const kaiju_options* options) {
     out.deadline = kaiju::TimePoint(deadline);
   out.scope = scope_of(options);
   out.loop_guard = get_int32(options, KAIJU_GENERATE_LOOP_GUARD) != 0;
+  KAIJU_TRY(take_beams(options, out));
   if (!options) return out;
   if (!options->samplers.empty()) KAIJU_TRY(take_samplers(*options, out.sampling));
   if (const auto breakers = options->values.find(KAIJU_GENERATE_BREAKER);

@@ -181,7 +181,7 @@ TEST_CASE("a verdict that is only reported changes no token, and needs its run o
     for (const auto& verdict : reply.verdicts) found.push_back(verdict.told);
     CHECK(found == expected);
     REQUIRE(reply.done.statistics.size() == 2);
-    CHECK(reply.done.statistics[1].longest_run == longest);
+    CHECK(reply.done.statistics[1].longest_run == static_cast<float>(longest));
     CHECK(reply.done.statistics[1].maximum == Approx(sorted.back()).epsilon(1e-5));
     double sum = 0.0;
     for (const double each : all) sum += each;

@@ -281,9 +281,6 @@ TEST_CASE("guides that are wrong are refused by name") {
   REQUIRE(h.engine->cancel(request).ok());
   h.drain();
   says(h.guide(request, all_ones()), kNotFound, "no unfinished request");
-  RequestOptions hooked = asking(3);
-  hooked.logits_hook = [](std::span<float>, std::span<const int32_t>) {};
-  says(h.engine->submit(h.session(), tokens_from(1, 3), hooked).status(), kUnsupported, "logits hook");
 }
 
 TEST_CASE(

@@ -80,6 +80,7 @@ class Kind(enum.IntEnum):
     FAILED = 6
     SUSPENDED = 7
     RESUMED = 8
+    VERDICT = 9
 
 
 class Reason(enum.IntEnum):
@@ -91,6 +92,7 @@ class Reason(enum.IntEnum):
     DEADLINE = 4
     STOP_STRING = 5
     LOOP = 6
+    REFUSED = 7
 
 
 class Part(enum.IntEnum):
@@ -173,7 +175,7 @@ class Event(Struct):
                 ("text", P), ("text_size", SIZE), ("prompt_tokens", I32), ("cached_tokens", I32),
                 ("generated_tokens", I32), ("reserved2", I32), ("wait_nanoseconds", I64),
                 ("prefill_nanoseconds", I64), ("decode_nanoseconds", I64), ("scores", P), ("score_count", SIZE),
-                ("stop", I32), ("reserved3", I32)]
+                ("stop", I32), ("label", I32)]
 
 
 class Metrics(Struct):
@@ -255,6 +257,7 @@ FUNCTIONS: Dict[str, Tuple[object, ...]] = {
     "engine_destroy": (None, P),
     "engine_submit": (I32, P, P, P, SIZE, P, P, P, P),
     "engine_guide": (I32, P, REQUEST, P, P),
+    "engine_set_limit": (I32, P, P, P, F64, P),
     "engine_cancel": (I32, P, REQUEST),
     "engine_suspend": (I32, P, REQUEST),
     "engine_resume": (I32, P, REQUEST),

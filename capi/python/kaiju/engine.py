@@ -331,6 +331,11 @@ class Engine(Handle):
         made.bias_tokens, made.bias, made.bias_count = c.addressof(tokens), c.addressof(values), len(pairs)
         call(lib.kaiju_engine_guide, self._handle, whole("request", request), c.byref(made))
 
+    def set_limit(self, tier: str, label: str, limit: Optional[float]) -> None:
+        """kaiju_engine_set_limit: the probability of a label, from 0 to 1, that makes a verdict on replies with
+        tier=`tier`; None: no limit. Replies under way follow."""
+        call(lib.kaiju_engine_set_limit, self._handle, tier.encode(), label.encode(), 2.0 if limit is None else limit)
+
     def now(self) -> int:
         """kaiju_engine_now: the engine's clock in nanoseconds. A deadline is this and something more."""
         return int(lib.kaiju_engine_now(self._handle))

@@ -26,7 +26,7 @@ class Event:
 
     __slots__ = ("request", "user_data", "kind", "reason", "status", "tokens", "logprobs", "scores", "text",
                  "prompt_tokens", "cached_tokens", "generated_tokens", "wait_nanoseconds", "prefill_nanoseconds",
-                 "decode_nanoseconds", "stop")
+                 "decode_nanoseconds", "stop", "label")
 
     request: int
     user_data: Any  # what was given to submit
@@ -35,7 +35,9 @@ class Event:
     status: int  # a Status, of FAILED
     tokens: List[int]  # of TOKEN: the generated token, then the alternatives that logprobs asked for, the best first
     logprobs: List[float]  # of these tokens
-    scores: List[float]  # of TOKEN: one for each label of the classifier, where scores asked for them
+    # Of TOKEN: one for each label of the classifier, where scores asked for them. Of VERDICT: the probability of the
+    # label. Of DONE, with scores or limits: for each label the largest and the mean probability, and the longest run.
+    scores: List[float]
     text: str
     prompt_tokens: int
     cached_tokens: int
@@ -44,6 +46,7 @@ class Event:
     prefill_nanoseconds: int
     decode_nanoseconds: int
     stop: int  # of DONE: the stop token, or the index of the stop string; -1: neither
+    label: int  # of VERDICT, and of DONE that was REFUSED: index of a label of the classifier; otherwise -1
 
     def __init__(self, raw: _CEvent, user_data: Any):
         self.request, self.user_data = raw.request, user_data
@@ -55,7 +58,7 @@ class Event:
         self.prompt_tokens, self.cached_tokens = raw.prompt_tokens, raw.cached_tokens
         self.generated_tokens = raw.generated_tokens
         self.wait_nanoseconds, self.prefill_nanoseconds = raw.wait_nanoseconds, raw.prefill_nanoseconds
-        self.decode_nanoseconds, self.stop = raw.decode_nanoseconds, raw.stop
+        self.decode_nanoseconds, self.stop, self.label = raw.decode_nanoseconds, raw.stop, raw.label
         if self.kind in _LAST:
             self.reason, self.status = _named(Reason, self.reason), _named(Status, self.status)
 

@@ -26,11 +26,11 @@ struct SafetyOptions {
 };
 inline constexpr int32_t kMaxHoldBack = 64;
 
-// What the tokens of a reply were judged to be, for one label.
+// What the texts of a reply were judged to be, for one label. Three floats, which the C interface shows as such.
 struct LabelStatistics {
-  float maximum = 0.0f;     // largest probability of any token
-  float mean = 0.0f;        // of the probabilities
-  int32_t longest_run = 0;  // of tokens in a row at the label's limit
+  float maximum = 0.0f;      // largest probability of any text
+  float mean = 0.0f;         // of the probabilities
+  float longest_run = 0.0f;  // of tokens in a row at the label's limit
 };
 
 }  // namespace kaiju

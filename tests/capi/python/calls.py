@@ -426,6 +426,61 @@ class Facts(OfEngine):
             self.assertEqual(engine.session().generate([23], max_tokens=3).scores, [])
         self.assertRaises(kaiju.Unsupported, lambda: self.engine.session().generate([20], scores=1))
 
+    def test_a_limit_makes_a_verdict_that_ends_or_reports(self):
+        judging = made_model("--preset", "nano", "--layers", "1", "--labels", "2")
+        asked = {"max_tokens": 12, "stop_token": -1, "temperature": 1.2, "seed": 5, "scores": 1}
+        with judging.engine(threads=1, max_running=4) as engine:
+            free = engine.session().generate([20, 21, 22], **asked)
+            chances = [1 / (1 + math.exp(-scores[1])) for scores in free.scores]
+            at = max(range(2, 11), key=lambda i: chances[i])
+            limit = (chances[at] + max(chances[:at])) / 2
+            first = next(i for i, chance in enumerate(chances) if chance >= limit)
+            refused = engine.session().generate([20, 21, 22], label_limit=f"label 1={limit}", **asked)
+            self.assertEqual((refused.reason, refused.done.label), (kaiju.Reason.REFUSED, 1))
+            self.assertEqual(refused.tokens, free.tokens[:first])
+            self.assertEqual(len(refused.done.scores), 6)
+            self.assertEqual(len(refused.scores), first)
+            engine.set_limit("adult", "label 1", limit)
+            held = engine.session().generate([20, 21, 22], tier="adult", hold_back=2, **asked)
+            self.assertEqual(held.tokens, free.tokens[:max(0, first - 2)])
+            session = engine.session()
+            session.submit([20, 21, 22], tier="adult", verdict_reports=1, **asked)
+            events = []
+            while engine.pending():
+                engine.step()
+                events += engine.poll()
+            verdicts = [event for event in events if event.kind == kaiju.Kind.VERDICT]
+            self.assertGreater(len(verdicts), 0)
+            self.assertEqual(verdicts[0].label, 1)
+            self.assertAlmostEqual(verdicts[0].scores[0], chances[first], 5)
+            self.assertEqual([event.tokens[0] for event in events if event.kind == kaiju.Kind.TOKEN], free.tokens)
+            engine.set_limit("adult", "label 1", None)
+            self.assertEqual(engine.session().generate([20, 21, 22], tier="adult", **asked).tokens, free.tokens)
+            for wrong in ({"label_limit": "label 1"}, {"label_limit": "label 9=0.5"}, {"label_limit": "label 1=2"},
+                          {"hold_back": 3}):
+                self.assertRaises(kaiju.InvalidArgument, lambda: engine.session().generate([20], **wrong))
+            self.assertRaises(kaiju.NotFound, lambda: engine.session().generate([20], tier="minor"))
+            self.assertRaises(kaiju.InvalidArgument, lambda: engine.set_limit("adult", "label 1", 1.5))
+            scored = engine.session().generate([20, 21, 22], max_tokens=0, scores=1)
+            self.assertAlmostEqual(scored.done.scores[3], chances[0], 5)
+
+    def test_beams_find_a_likelier_reply_and_streams_tell_its_beginning_first(self):
+        with kaiju.Model().engine(threads=1, max_running=8) as engine:
+            greedy = engine.session().reply("Hello!", max_tokens=12, stop_token=-1)
+            found = engine.session().reply("Hello!", beams=4, max_tokens=12, stop_token=-1)
+            self.assertEqual(len(found.tokens), 12)
+            self.assertGreaterEqual(sum(found.logprobs), sum(greedy.logprobs))
+            one = engine.session().reply("Hello!", beams=1, max_tokens=12, stop_token=-1)
+            self.assertEqual(one.tokens, greedy.tokens)
+            stream = engine.session().stream("Hello!", beams=4, max_tokens=12, stop_token=-1)
+            self.assertEqual("".join(stream), str(found))
+            sampled = {str(engine.session().reply("Hello!", beams=3, stochastic=1, seed=seed, max_tokens=6))
+                       for seed in range(5)}
+            self.assertGreater(len(sampled), 1)
+            for wrong in ({"beams": 4, "temperature": 0.5}, {"beams": 4, "beam_groups": 3},
+                          {"beams": 4, "beam_candidates": 2}):
+                self.assertRaises(kaiju.InvalidArgument, lambda: engine.session().reply("Hello!", **wrong))
+
     def test_events_keep_what_they_show(self):
         session = self.engine.session()
         session.submit(STORY, max_tokens=3, stop_token=-1, user_data="mine", logprobs=2)

@@ -28,7 +28,7 @@ NAMES = {
     "detokenize": "Model.detokenize", "token_text": "Model.token_bytes", "chat_format": "Model.chat_format",
     "chat_turns_to_drop": "chat_turns_to_drop",
     "engine_create": "Engine", "engine_destroy": "Engine.close", "engine_submit": "Session.submit",
-    "engine_guide": "Engine.guide", "options_set_logits_hook": "Options.set",
+    "engine_guide": "Engine.guide", "engine_set_limit": "Engine.set_limit", "options_set_logits_hook": "Options.set",
     "engine_cancel": "Engine.cancel", "engine_suspend": "Engine.suspend", "engine_resume": "Engine.resume",
     "engine_now": "Engine.now", "engine_step": "Engine.step", "engine_poll": "Engine.poll",
     "engine_pending": "Engine.pending", "engine_wait": "Engine.wait", "engine_wake": "Engine.wake",
@@ -57,8 +57,7 @@ ENUMS = {  # by the prefix of the constants
 }
 # Fields that Python shows otherwise, or not.
 OF_EVENTS = {"token_count": "tokens", "logprob_count": "logprobs",
-             "text_size": "text", "score_count": "scores", "reserved": None, "reserved2": None,
-             "reserved3": None}
+             "text_size": "text", "score_count": "scores", "reserved": None, "reserved2": None}
 KINDS = {"int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32, "int64_t": ctypes.c_int64,
          "uint64_t": ctypes.c_uint64, "size_t": ctypes.c_size_t, "double": ctypes.c_double, "void": None,
          "kaiju_status": ctypes.c_int32, "kaiju_option": ctypes.c_int32, "kaiju_sampler": ctypes.c_int32,

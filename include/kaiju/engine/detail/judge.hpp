@@ -45,7 +45,8 @@ class Judge {
   std::vector<LabelStatistics> statistics() const {
     std::vector<LabelStatistics> found;
     for (const Label& label : labels_)
-      found.push_back({static_cast<float>(label.maximum), static_cast<float>(label.sum / seen_), label.longest_run});
+      found.push_back({static_cast<float>(label.maximum), static_cast<float>(label.sum / seen_),
+                       static_cast<float>(label.longest_run)});
     return found;
   }
 
