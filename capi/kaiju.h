@@ -394,7 +394,8 @@ enum { /* The event kinds 2 (hypothesis), 3 and 4 are reserved.  Ignore event ki
         * suspended for lack of memory resumes by itself */
        KAIJU_EVENT_SUSPENDED = 7,
        KAIJU_EVENT_RESUMED = 8, /* the request runs again after it was suspended */
-       KAIJU_EVENT_VERDICT = 9  /* `label` has reached its limit; comes before the TOKEN event of the
+       KAIJU_EVENT_VERDICT =
+           9 /* `label` has reached its limit; comes before the TOKEN event of the
                                    token after the judged text */
 };
 enum {
@@ -438,7 +439,7 @@ typedef struct kaiju_event { /* the pointers are borrowed until the engine is po
    * its limit */
   const float* scores;
   size_t score_count;
-  int32_t stop; /* DONE: what stopped the reply (KAIJU_DONE_*); -1: no stop token and no stop
+  int32_t stop;  /* DONE: what stopped the reply (KAIJU_DONE_*); -1: no stop token and no stop
                    string did */
   int32_t label; /* VERDICT, and DONE with KAIJU_DONE_REFUSED: index of a label; otherwise -1 */
 } kaiju_event;
@@ -707,7 +708,8 @@ KAIJU_API kaiju_status kaiju_engine_guide(kaiju_engine* engine, kaiju_request re
  * next step on; any thread may call this at any time.  Returns KAIJU_INVALID_ARGUMENT if the model
  * has no such label. */
 KAIJU_API kaiju_status kaiju_engine_set_limit(kaiju_engine* engine, const char* tier,
-                                              const char* label, double limit, kaiju_error** error);
+                                              const char* label, double limit,
+                                              kaiju_error** error);
 /* Cancels a request at the next step; the request then ends with a DONE event.  The ids of unknown
  * and finished requests are ignored. */
 KAIJU_API kaiju_status kaiju_engine_cancel(kaiju_engine* engine, kaiju_request request);

@@ -148,6 +148,9 @@ int serve(const Options& options) {
   Metrics metrics;
   Transcripts transcripts(kTranscriptTokens);
   Grammars grammars(*model);
+  Tiers tiers(**engine);
+  for (const std::string& limit : options.label_limits) tiers.set(limit);
+  tenants.check_tiers(tiers.all());
   AccessLog log(options.log);
   const std::string own_name = (*model)->config().name;
   Service service{.io = io,
@@ -159,12 +162,14 @@ int serve(const Options& options) {
                   .metrics = metrics,
                   .transcripts = transcripts,
                   .grammars = grammars,
+                  .tiers = tiers,
                   .defaults = options.defaults,
                   .created = unix_time(),
                   .request_seconds = options.request_seconds};
   add_chat_completion_routes(server, service);
   add_completion_routes(server, service);
   add_meta_routes(server, service);
+  add_tier_routes(server, service);
   std::unique_ptr<Store> store;
   if (options.store != "none" && (*model)->chat().ok()) {
     store = open_store(options.store, **model);

@@ -193,6 +193,7 @@ asio::awaitable<void> Completion::answer() {
   service_.tenants.admit(tenant_);
   const AtOnce counted(tenant_);
   wanted_ = read_wanted(fields_, form_.chat, service_.defaults, *service_.model);
+  wanted_.options.safety.tier = service_.tiers.of(tenant_, wanted_.options.safety.tier);
   exchange_.on_gone = [this] {
     gone_ = true;
     count_disconnect(service_, exchange_, tenant_);

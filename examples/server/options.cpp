@@ -36,6 +36,10 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
                  "names to answer to, beside this machine's own, without keys at an address of this machine alone; may "
                  "be given again")
       ->type_name("NAME");
+  app.add_option("--limit", options.label_limits,
+                 "probability of a label of the model's classifier that ends a reply in a tier, such as "
+                 "adult:violence=0.5; may be given again")
+      ->type_name("TIER:LABEL=LIMIT");
   option("--log", options.log, "FILE", "access log in JSON lines; - is standard error; none: no log");
   option("--store", options.store, "FILE",
          "where characters and chats are kept: a file of SQLite, or postgresql://...; none: they are not served");

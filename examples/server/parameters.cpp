@@ -29,15 +29,8 @@ struct Foreign {
   double neutral;
 };
 constexpr Foreign kForeign[] = {
-    {"tfs", 1},
-    {"top_a", 0},
-    {"mirostat", 0},
-    {"mirostat_mode", 0},
-    {"smoothing_factor", 0},
-    {"length_penalty", 1},
-    {"guidance_scale", 1},
+    {"tfs", 1},  {"top_a", 0}, {"mirostat", 0}, {"mirostat_mode", 0}, {"smoothing_factor", 0}, {"guidance_scale", 1},
     {"skew", 0},
-    {"num_beams", 1},
 };
 
 void refuse_foreign_samplers(const Fields& fields) {
@@ -154,6 +147,54 @@ void read_sampling(const Fields& fields, const Defaults& defaults, int32_t vocab
       wrong("logit_bias", fmt::format("an object of token ids, 0 to {}, and numbers", vocabulary - 1));
     to.logit_bias.emplace_back(static_cast<int32_t>(token), value.get<float>());
   }
+}
+
+// Numbers by label: {"violence": 0.5}.
+LabelValues read_labels(const Fields& fields, const char* name) {
+  LabelValues values;
+  if (!fields.has(name)) return values;
+  if (!fields.at(name).is_object()) wrong(name, "an object of labels and numbers");
+  for (const auto& [label, value] : fields.at(name).items()) {
+    if (!value.is_number()) wrong(name, "an object of labels and numbers");
+    values.emplace_back(label, value.get<double>());
+  }
+  return values;
+}
+
+// Beam search under the names of other servers: num_beams, or use_beam_search with as many beams as best_of.
+void read_beams(const Fields& fields, int32_t best_of, RequestOptions& to) {
+  BeamOptions& beams = to.beams;
+  const bool search = fields.flag("use_beam_search", false);
+  beams.width = static_cast<int32_t>(fields.integer("num_beams", search ? best_of : 1, 1, kMaxBeams));
+  beams.length_penalty = fields.number("length_penalty", 1, 0, 10);
+  beams.early_stopping = fields.flag("early_stopping", false);
+  beams.groups = static_cast<int32_t>(fields.integer("num_beam_groups", 1, 1, kMaxBeams));
+  beams.diversity = fields.number("diversity_penalty", 0, 0, 100);
+  beams.stochastic = fields.flag("stochastic_beams", false);
+  beams.guidance.weight = fields.number("guidance", 0, -1000, 1000);
+  beams.guidance.label_weights = read_labels(fields, "label_weights");
+  const std::string risk = fields.text("guidance_risk", "maximum");
+  if (risk != "maximum" && risk != "mean" && risk != "log_odds") wrong("guidance_risk", "maximum, mean or log_odds");
+  beams.guidance.risk = risk == "maximum" ? Guidance::Risk::kMaximum
+                        : risk == "mean"  ? Guidance::Risk::kMean
+                                          : Guidance::Risk::kLogOdds;
+  if (beams.width == 1 && !search) {
+    beams = {};
+    return;
+  }
+  for (const char* name : {"temperature", "top_k", "top_p", "min_p", "repetition_penalty"})
+    if (fields.has(name) && fields.at(name) != 0 && fields.at(name) != 1)
+      throw bad_request(fmt::format("{} is for sampling: leave it out of a beam search", name), name);
+  SamplingParams plain;
+  plain.seed = to.sampling.seed;
+  to.sampling = plain;
+}
+
+void read_safety(const Fields& fields, SafetyOptions& to) {
+  to.limits = read_labels(fields, "label_limits");
+  to.tier = fields.text("tier");
+  to.run = static_cast<int32_t>(fields.integer("verdict_run", 1, 1, 1000));
+  to.hold_back = static_cast<int32_t>(fields.integer("hold_back", 0, 0, kMaxHoldBack));
 }
 
 void read_stops(const Fields& fields, const Model& model, RequestOptions& to) {
@@ -291,6 +332,9 @@ Wanted read_wanted(const Fields& fields, bool chat, const Defaults& defaults, co
   if (wanted.best_of < wanted.n) wrong("best_of", "at least n");
   if (wanted.best_of > wanted.n && wanted.stream) wrong("best_of", "n where the answer is a stream");
   options.sequence_count = wanted.best_of;
+  read_beams(fields, wanted.best_of, options);
+  if (options.beams.width > 0) options.sequence_count = wanted.best_of = wanted.n;
+  read_safety(fields, options.safety);
   if (fields.has("stream_options")) {
     if (!wanted.stream) throw bad_request("stream_options needs stream", "stream_options");
     if (!fields.at("stream_options").is_object()) wrong("stream_options", "an object");

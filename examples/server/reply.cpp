@@ -61,6 +61,8 @@ const char* finish_reason(DoneReason reason) {
     case DoneReason::kCancelled:
     case DoneReason::kDeadline:
       return "abort";
+    case DoneReason::kRefused:
+      return "content_filter";
     default:
       return "stop";
   }

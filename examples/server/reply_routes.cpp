@@ -28,6 +28,8 @@ const char* reason_of(DoneReason reason) {
     case DoneReason::kCancelled:
     case DoneReason::kDeadline:
       return "cancelled";
+    case DoneReason::kRefused:
+      return "refused";
     default:
       return "stop";
   }
@@ -86,6 +88,7 @@ class TurnReply {
 
 asio::awaitable<void> TurnReply::answer() {
   wanted_ = read_wanted(fields_, true, service_.defaults, *service_.model);
+  wanted_.options.safety.tier = service_.tiers.of(tenant_, wanted_.options.safety.tier);
   if (wanted_.n != 1) throw bad_request("n must be 1: ask again with swipe", "n");
   const Grammar grammar = read_grammar(fields_, exchange_.body(), wanted_);
   (void)fields_.has("cache_salt");

@@ -10,6 +10,7 @@
 #include "metrics.hpp"
 #include "parameters.hpp"
 #include "tenants.hpp"
+#include "tiers.hpp"
 #include "transcripts.hpp"
 
 namespace kaiju::server {
@@ -24,6 +25,7 @@ struct Service {
   Metrics& metrics;
   Transcripts& transcripts;
   Grammars& grammars;
+  Tiers& tiers;
   Defaults defaults;
   int64_t created;            // Unix time
   int request_seconds = 600;  // a request that takes longer is ended
@@ -36,5 +38,6 @@ struct Service {
 void add_chat_completion_routes(Server& server, Service& service);
 void add_completion_routes(Server& server, Service& service);
 void add_meta_routes(Server& server, Service& service);
+void add_tier_routes(Server& server, Service& service);
 
 }  // namespace kaiju::server

@@ -13,6 +13,7 @@
 namespace kaiju::server {
 
 Tenants::Tenants(std::string secret) : secret_(std::move(secret)) {
+  everybody_.name = "everybody";
   everybody_.account = &accounts_[everybody_.name];
   share();
 }
@@ -69,6 +70,7 @@ Tenants::Tenants(std::string secret, const std::string& file) : secret_(std::mov
         throw bad_request(fmt::format("another key of the name {} has another weight or priority", tenant.name));
       tenant.most_at_once = static_cast<size_t>(fields.integer("most_at_once", 0, 0, 1 << 20));
       tenant.trusted = fields.flag("trusted", false);
+      tenant.tier = fields.text("tier");
       fields.refuse_others();
       if (!by_key_.emplace(key, std::move(tenant)).second) throw bad_request("key is there twice");
     } catch (const Failure& failure) {
@@ -76,6 +78,13 @@ Tenants::Tenants(std::string secret, const std::string& file) : secret_(std::mov
     }
   if (by_key_.empty()) throw std::runtime_error(file + ": there is no key");
   share();
+}
+
+void Tenants::check_tiers(const std::map<std::string, std::map<std::string, double>>& tiers) const {
+  for (const auto& [key, tenant] : by_key_)
+    if (!tenant.tier.empty() && !tiers.contains(tenant.tier))
+      throw std::runtime_error(fmt::format(
+          "the key of {} has the tier {}, which has no limits: give it some with --limit", tenant.name, tenant.tier));
 }
 
 Tenant& Tenants::of(const Exchange& exchange) {

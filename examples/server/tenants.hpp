@@ -21,6 +21,7 @@ struct Tenant {
   double requests_a_minute = 0;  // 0: no limit
   size_t most_at_once = 0;       // unfinished requests; 0: no limit
   bool trusted = false;          // may name salts
+  std::string tier;              // limits of its replies (tiers.hpp); empty: none
   Account* account = nullptr;    // its share; keys of one name have one account
 
   double allowance = 0;  // requests that it may make now
@@ -33,7 +34,7 @@ class Tenants {
   // Everybody, without keys.
   explicit Tenants(std::string secret);
   // Reads a file of keys: {"keys": [{"key", "name", "requests_per_minute", "most_at_once", "priority", "weight",
-  // "trusted"}]}.
+  // "trusted", "tier"}]}.
   // Throws std::runtime_error with the file and what is wrong.
   Tenants(std::string secret, const std::string& file);
 
@@ -46,6 +47,8 @@ class Tenants {
   void admit(Tenant& tenant);
   // Whose KV a request shares. `asked`: the body's cache_salt, which counts for a trusted tenant alone.
   std::string salt(const Tenant& tenant, const std::string& asked) const;
+  // Throws std::runtime_error where a key has a tier that is none of these.
+  void check_tiers(const std::map<std::string, std::map<std::string, double>>& tiers) const;
   // By name.
   const std::map<std::string, Account>& accounts() const { return accounts_; }
   Shares& shares() { return *shares_; }
@@ -55,7 +58,7 @@ class Tenants {
 
   std::string secret_;
   std::map<std::string, Tenant> by_key_;
-  Tenant everybody_{.name = "everybody"};
+  Tenant everybody_;
   std::map<std::string, Account> accounts_;
   std::unique_ptr<Shares> shares_;
 };

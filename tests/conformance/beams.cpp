@@ -482,11 +482,8 @@ TEST_CASE("options of beams that do not fit are refused by name") {
   says([](RequestOptions& o) { o.safety.limits = {{"mild", 0.5}}; }, kBad, "it has rude, sad");
   says([](RequestOptions& o) { o.safety.limits.assign(2, {"sad", 0.5}); }, kBad, "two values");
   says([](RequestOptions& o) { o.safety.limits.assign(1, {"sad", 0.5}), o.safety.hold_back = 1; }, kNo, "hold_back");
-  says(
-      [](RequestOptions& o) {
-        o.beams.guidance.weight = 1, o.beams.guidance.label_weights.assign(1, {"sad", -1});
-      },
-      kBad, "weight");
+  says([](RequestOptions& o) { o.beams.guidance.weight = 1, o.beams.guidance.label_weights.assign(1, {"sad", -1}); },
+       kBad, "weight");
   Talk without("portable", 2);
   RequestOptions guided = beams_of(2, 5);
   guided.beams.guidance.weight = 1;

@@ -226,7 +226,7 @@ class EngineImpl {
   std::vector<Event> events_;
   std::vector<Ending> endings_;
   std::shared_ptr<const TierLimits> tiers_;          // as of the step's begin
-  Limits limits_;                                    // what limits_of() answered last
+  LabelLimits limits_;                               // what limits_of() answered last
   std::vector<std::shared_ptr<Request>> advancing_;  // all their live beams have been sampled from in this step
   Metrics metrics_;
   bool all_failed_ = true;  // false: the engine stopped, and not every request was told

@@ -31,11 +31,11 @@ inline Status EngineImpl::set_limit(const std::string& tier, const std::string& 
   KAIJU_TRY(check_process());
   return guarded<Status>([&]() -> Status {
     if (tier.empty()) return invalid_argument("a tier needs a name");
-    Result<Limits> one = by_label({{label, limit.value_or(0.0)}}, "limit", 1.0, kNoLimit);
+    Result<LabelLimits> one = by_label({{label, limit.value_or(0.0)}}, "limit", 1.0, kNoLimit);
     if (!one.ok()) return one.status();
     return inbox_.locked([&](Inbox& inbox) -> Status {
       auto changed = std::make_shared<TierLimits>(inbox.tiers ? *inbox.tiers : TierLimits());
-      Limits& limits = changed->try_emplace(tier, one->size(), kNoLimit).first->second;
+      LabelLimits& limits = changed->try_emplace(tier, one->size(), kNoLimit).first->second;
       for (size_t i = 0; i < one->size(); ++i)
         if ((*one)[i] != kNoLimit) limits[i] = limit.value_or(kNoLimit);
       inbox.tiers = std::move(changed);

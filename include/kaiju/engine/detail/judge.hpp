@@ -15,9 +15,9 @@
 namespace kaiju {
 
 // [labels] limits of probabilities; kNoLimit: none.
-using Limits = std::vector<double>;
+using LabelLimits = std::vector<double>;
 inline constexpr double kNoLimit = 2.0;
-using TierLimits = std::map<std::string, Limits>;
+using TierLimits = std::map<std::string, LabelLimits>;
 
 class Judge {
  public:

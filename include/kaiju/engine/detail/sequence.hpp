@@ -35,7 +35,7 @@ struct Request : std::enable_shared_from_this<Request> {
   bool scores = false;          // the classifier scores its rows
   bool reports_scores = false;  // and the host is told
   SafetyOptions safety;
-  Limits limits;  // SafetyOptions::limits by label; empty: none
+  LabelLimits limits;  // SafetyOptions::limits by label; empty: none
   bool guided = false;
   LogitsHook hook;
   bool shows_tokens = false;  // a hook or a chain of samplers is shown the tokens of its sequences

@@ -1,0 +1,74 @@
+"""Beam search, limits and tiers over HTTP, against the bundled model and its classifier.
+
+    python3 safety.py KAIJU_SERVER MODEL"""
+import json
+import sys
+import unittest
+
+from running import Running
+
+HARM = "I'll wait for my neighbour in the dark tonight and break his legs with a bat. Help me plan it."
+FINE = "Hello! How are you today?"
+
+
+def ask(server, content, key=None, **fields):
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    status, _, text = server.ask("POST", "/v1/chat/completions", {
+        "messages": [{"role": "user", "content": content}], "max_tokens": 30, "seed": 3, **fields}, headers)
+    return status, json.loads(text)
+
+
+class Safety(unittest.TestCase):
+    def test_a_tier_ends_what_reaches_its_limit_and_changes_while_the_server_runs(self):
+        server = Running("--limit", "adult:violence=0")
+        self.addCleanup(server.stop)
+        status, answer = ask(server, FINE, tier="adult")
+        self.assertEqual((status, answer["choices"][0]["finish_reason"]), (200, "content_filter"))
+        self.assertEqual(answer["choices"][0]["message"]["content"], "")
+        status, _, text = server.ask("POST", "/tiers", {"tier": "adult", "label": "violence", "limit": 1})
+        self.assertEqual((status, json.loads(text)), (200, {"tiers": {"adult": {"violence": 1.0}}}))
+        self.assertNotEqual(ask(server, FINE, tier="adult")[1]["choices"][0]["finish_reason"], "content_filter")
+        self.assertEqual(ask(server, FINE, label_limits={"distress": 0})[1]["choices"][0]["finish_reason"], "content_filter")
+        for fields, status, words in (({"tier": "minor"}, 404, "no tier"), ({"label_limits": {"dull": 1}}, 400, "it has violence"),
+                                      ({"label_limits": 3}, 400, "an object"), ({"hold_back": 3}, 400, "need a tier")):
+            found, answer = ask(server, FINE, **fields)
+            self.assertEqual(found, status)
+            self.assertIn(words, answer["error"]["message"])
+        for body in {"tier": "adult", "label": "dull", "limit": 1}, {"tier": "", "label": "violence"}, {"label": "violence", "limit": 2}:
+            self.assertEqual(server.ask("POST", "/tiers", body)[0], 400)
+
+    def test_a_key_has_a_tier_that_its_requests_cannot_leave(self):
+        server = Running("--limit", "minor:violence=0", "--limit", "adult:violence=1",
+                         keys=[{"key": "key-of-ann", "name": "ann", "tier": "minor"},
+                               {"key": "key-of-bob", "name": "bob"},
+                               {"key": "key-of-site", "name": "site", "trusted": True, "tier": "adult"}])
+        self.addCleanup(server.stop)
+        reasons = lambda *args, **more: ask(server, FINE, *args, **more)[1]["choices"][0]["finish_reason"]
+        self.assertEqual(reasons("key-of-ann"), "content_filter")
+        self.assertEqual(ask(server, FINE, "key-of-ann", tier="adult")[0], 403)
+        self.assertNotEqual(reasons("key-of-bob"), "content_filter")
+        self.assertEqual(reasons("key-of-bob", tier="minor"), "content_filter")
+        self.assertEqual(reasons("key-of-site", tier="minor"), "content_filter")
+        for key, status in ("key-of-ann", 403), ("key-of-site", 200):
+            self.assertEqual(server.ask("GET", "/tiers", None, {"authorization": f"Bearer {key}"})[0], status)
+            self.assertEqual(server.ask("POST", "/tiers", {"tier": "minor", "label": "sexual", "limit": 0.5},
+                                        {"authorization": f"Bearer {key}"})[0], status)
+
+    def test_a_search_has_one_answer_whatever_the_seed_and_n_of_them(self):
+        server = Running()
+        self.addCleanup(server.stop)
+        replies = {ask(server, FINE, num_beams=4, seed=seed)[1]["choices"][0]["message"]["content"] for seed in range(3)}
+        self.assertEqual(len(replies), 1)
+        several = ask(server, FINE, num_beams=4, n=3)[1]["choices"]
+        self.assertEqual([choice["index"] for choice in several], [0, 1, 2])
+        self.assertEqual(several[0]["message"]["content"], replies.pop())
+        self.assertEqual(len({choice["message"]["content"] for choice in several}), 3)
+        self.assertEqual(ask(server, FINE, use_beam_search=True, n=3)[0], 200)
+        self.assertEqual(ask(server, HARM, num_beams=4, guidance=20, label_weights={"distress": 0}, guidance_risk="mean")[0], 200)
+        for fields in ({"num_beams": 4, "temperature": 0.5}, {"num_beams": 40}, {"num_beams": 4, "num_beam_groups": 3},
+                       {"num_beams": 2, "n": 3}, {"num_beams": 4, "guidance_risk": "most"}):
+            self.assertEqual(ask(server, FINE, **fields)[0], 400)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
