@@ -1,5 +1,5 @@
-// The options bag. One table has everything about each option: setters check against it, describe
-// reads it, and the library's structs are filled from it.
+// The options bag. Setters check against the table of option_rows.hpp, describe reads it, and the
+// library's structs are filled from it.
 #include "options.hpp"
 
 #include <cmath>
@@ -9,138 +9,15 @@
 #include "kaiju/base/detail/number_text.hpp"
 #include "kaiju/base/float_state.hpp"
 #include "kaiju/sample/params.hpp"
+#include "option_rows.hpp"
 
 namespace {
 
 using kaiju::number_text;
 using kaiju::Status;
 using kaiju::StatusCode;
-
-struct Row {
-  kaiju_option option;
-  const char* name;
-  char type;
-  bool repeatable;
-  double minimum, maximum, standard;
-  const char* help;
-};
-
-constexpr double kInt32Max = 2147483647.0;
-constexpr double kInt64Max = 9223372036854775807.0;
-
-constexpr Row kRows[] = {
-    {KAIJU_MODEL_VERIFY, "model.verify", 'i', false, 0, 1, 1,
-     "1: check digests and every value; 0: structure only"},
-    {KAIJU_ENGINE_MAX_SESSIONS, "engine.max_sessions", 'i', false, 1, kInt32Max, 65536,
-     "most sessions that exist at once"},
-    {KAIJU_ENGINE_CACHE_BYTES, "engine.cache_bytes", 'i', false, 0, kInt64Max, 0,
-     "bytes of KV cache, besides running requests' windows; 0: room for max_running full "
-     "contexts, or for 8"},
-    {KAIJU_ENGINE_STEP_TOKENS, "engine.step_tokens", 'i', false, 0, 65536, 0,
-     "most tokens that one step computes; 0: 256 on a CPU, 2,048 on a GPU"},
-    {KAIJU_ENGINE_MAX_RUNNING, "engine.max_running", 'i', false, 0, 65536, 0,
-     "most requests that run at once; 0: 64, or fewer where their windows would take more than 1 "
-     "GiB"},
-    {KAIJU_ENGINE_MAX_WAITING, "engine.max_waiting", 'i', false, 1, kInt32Max, 4096,
-     "most requests that wait; submit is refused while so many wait"},
-    {KAIJU_ENGINE_CHUNK_TOKENS, "engine.chunk_tokens", 'i', false, 0, 65536, 0,
-     "most prompt tokens of one request in one step; 0: as many as fit"},
-    {KAIJU_ENGINE_MAX_EVENTS, "engine.max_events", 'i', false, 1, kInt32Max, 16384,
-     "most events that wait to be polled; step is refused while so many wait"},
-    {KAIJU_ENGINE_RESERVE_TOKENS, "engine.reserve_tokens", 'i', false, 0, kInt32Max, 0,
-     "memory is reserved for this many generated tokens at a time; 0: for all of max_tokens"},
-    {KAIJU_ENGINE_HOST_BYTES, "engine.host_bytes", 'i', false, 0, kInt64Max, 0,
-     "bytes of host memory for KV that was evicted from the cache; 0: none"},
-    {KAIJU_ENGINE_FILE_BYTES, "engine.file_bytes", 'i', false, 0, kInt64Max, 0,
-     "bytes of a file for KV that was evicted from host memory; 0: none"},
-    {KAIJU_ENGINE_TIER_FILE, "engine.tier_file", 's', false, 0, 0, 0,
-     "path of the file of file_bytes; nothing may exist there"},
-    {KAIJU_ENGINE_PREFILL_TOKENS, "engine.prefill_tokens", 'i', false, 0, 65536, 0,
-     "most prompt tokens of a step that also decodes; 0: as many as fit"},
-    {KAIJU_ENGINE_PRODUCTS_FILE, "engine.products_file", 's', false, 0, 0, 0,
-     "path of a file that keeps the fastest algorithms of cuBLASLt"},
-    {KAIJU_ENGINE_DEVICES, "engine.devices", 'i', true, 0, kInt32Max, 0,
-     "index of a device to compute on; the backend's first unless set"},
-    {KAIJU_ENGINE_BACKEND, "engine.backend", 's', false, 0, 0, 0,
-     "\"auto\" or the name of a backend"},
-    {KAIJU_ENGINE_THREADS, "engine.threads", 'i', false, 0, 256, 0,
-     "threads that compute a step; 0: one per core, at most 8"},
-    {KAIJU_GENERATE_MAX_TOKENS, "generate.max_tokens", 'i', false, -1, kInt32Max, 256,
-     "most generated tokens; 0: only compute the prompt; -1: to the end of the context"},
-    {KAIJU_GENERATE_TEMPERATURE, "generate.temperature", 'f', false, 0, 100, 0,
-     "0: greedy; otherwise at least 0.001"},
-    {KAIJU_GENERATE_TOP_K, "generate.top_k", 'i', false, 0, kInt32Max, 0,
-     "only the k likeliest tokens; 0: off"},
-    {KAIJU_GENERATE_TOP_P, "generate.top_p", 'f', false, 1e-6, 1, 1,
-     "only the likeliest tokens with this total probability; 1: off"},
-    {KAIJU_GENERATE_MIN_P, "generate.min_p", 'f', false, 0, 1, 0,
-     "only tokens with this share of the likeliest one's probability; 0: off"},
-    {KAIJU_GENERATE_SEED, "generate.seed", 'i', false, -kInt64Max, kInt64Max, 0,
-     "the same seed gives the same tokens"},
-    {KAIJU_GENERATE_REPETITION_PENALTY, "generate.repetition_penalty", 'f', false, 0.01, 100, 1,
-     "above 1 makes tokens already seen less likely; 1: off"},
-    {KAIJU_GENERATE_LOGPROBS, "generate.logprobs", 'i', false, 0, kaiju::kMaxTopLogprobs, 0,
-     "number of alternatives reported with each token"},
-    {KAIJU_GENERATE_STOP, "generate.stop", 's', true, 0, 0, 0,
-     "text that ends the reply and is not part of it"},
-    {KAIJU_GENERATE_VARIANT, "generate.variant", 'i', false, 0, 4294967295.0, 0,
-     "another variant draws other tokens from the same seed"},
-    {KAIJU_GENERATE_STOP_TOKEN, "generate.stop_token", 'i', true, -1, kInt32Max, -1,
-     "token that ends the reply, instead of the model's stop tokens; -1: none"},
-    {KAIJU_GENERATE_PRIORITY, "generate.priority", 'i', false, -kInt32Max - 1, kInt32Max, 0,
-     "requests of higher priority are served first"},
-    {KAIJU_GENERATE_DEADLINE, "generate.deadline", 'i', false, 0, kInt64Max, 0,
-     "time on the engine's clock in nanoseconds; 0: none"},
-    {KAIJU_GENERATE_SCORES, "generate.scores", 'i', false, 0, 1, 0,
-     "1: report the classifier's scores with each token"},
-    {KAIJU_GENERATE_GUIDED, "generate.guided", 'i', false, 0, 1, 0,
-     "1: kaiju_engine_guide says before each token what it may be"},
-    {KAIJU_GENERATE_LOOP_GUARD, "generate.loop_guard", 'i', false, 0, 1, 0,
-     "1: end a reply that goes in circles"},
-    {KAIJU_GENERATE_BREAKER, "generate.breaker", 's', true, 0, 0, 0,
-     "text of tokens across which the sampler dry finds no repetition"},
-    {KAIJU_GENERATE_BEAMS, "generate.beams", 'i', false, 0, kaiju::kMaxBeams, 0,
-     "replies that are searched at once, of which the best is the result; 0: no search"},
-    {KAIJU_GENERATE_BEAM_CANDIDATES, "generate.beam_candidates", 'i', false, 0,
-     kaiju::kMaxTopLogprobs, 0,
-     "likeliest tokens of each beam that are looked at; 0: twice the beams"},
-    {KAIJU_GENERATE_LENGTH_PENALTY, "generate.length_penalty", 'f', false, 0, 10, 1,
-     "an ended beam is worth its log-probability / length^penalty"},
-    {KAIJU_GENERATE_EARLY_STOPPING, "generate.early_stopping", 'i', false, 0, 1, 0,
-     "1: end when as many replies as beams have ended; 0: when no other can be better"},
-    {KAIJU_GENERATE_BEAM_GROUPS, "generate.beam_groups", 'i', false, 1, kaiju::kMaxBeams, 1,
-     "diverse groups, which divide the beams"},
-    {KAIJU_GENERATE_DIVERSITY, "generate.diversity", 'f', false, 0, 100, 0,
-     "what a token loses for each earlier group that has just chosen it"},
-    {KAIJU_GENERATE_STOCHASTIC, "generate.stochastic", 'i', false, 0, 1, 0,
-     "1: beams sample without replacement"},
-    {KAIJU_GENERATE_GUIDANCE, "generate.guidance", 'f', false, -1000, 1000, 0,
-     "a beam is worth its log-probability - guidance * risk; 0: off"},
-    {KAIJU_GENERATE_GUIDANCE_RISK, "generate.guidance_risk", 'i', false, 0, 2, 0,
-     "0: the largest probability of a label so far; 1: the mean; 2: the largest log-odds"},
-    {KAIJU_GENERATE_LABEL_WEIGHT, "generate.label_weight", 's', true, 0, 0, 0,
-     "\"label=weight\": what a label's probability counts in the risk, 0 to 1000; 1 unless set"},
-    {KAIJU_GENERATE_LABEL_LIMIT, "generate.label_limit", 's', true, 0, 0, 0,
-     "\"label=limit\": the probability of a label, 0 to 1, that makes a verdict"},
-    {KAIJU_GENERATE_TIER, "generate.tier", 's', false, 0, 0, 0,
-     "name of limits that the engine was given; also see label_limit"},
-    {KAIJU_GENERATE_VERDICT_RUN, "generate.verdict_run", 'i', false, 1, 1000, 1,
-     "a verdict needs so many tokens in a row at the limit"},
-    {KAIJU_GENERATE_VERDICT_REPORTS, "generate.verdict_reports", 'i', false, 0, 1, 0,
-     "1: a verdict does not end the reply"},
-    {KAIJU_GENERATE_HOLD_BACK, "generate.hold_back", 'i', false, 0, kaiju::kMaxHoldBack, 0,
-     "tokens are told when so many texts from theirs on have been judged"},
-    {KAIJU_SESSION_CHARACTER, "session.character", 's', false, 0, 0, 0,
-     "name of the shared region: a character's id and version"},
-    {KAIJU_SESSION_SHARED_TOKENS, "session.shared_tokens", 'i', false, 0, kInt32Max, 0,
-     "length of the shared region in tokens"},
-    {KAIJU_SESSION_SALT, "session.salt", 's', false, 0, 0, 0,
-     "a secret; requests with the same salt share the KV after the shared region"},
-    {KAIJU_SESSION_KEY, "session.key", 's', false, 0, 0, 0,
-     "the key that seals saved sessions, 16 to 1024 bytes"},
-    {KAIJU_SESSION_KV, "session.kv", 'i', false, 0, 1, 1,
-     "1: save the KV too; 0: the tokens alone"},
-};
+using kaiju::capi::kRows;
+using kaiju::capi::Row;
 
 const kaiju::SamplerInfo* find_sampler(kaiju_sampler sampler) {
   return kaiju::sampler_info(static_cast<kaiju::SamplerKind>(sampler));
@@ -331,6 +208,7 @@ static Status take_samplers(const kaiju_options& options, SamplingParams& sampli
 
 // The values of an option whose values are "label=number".
 static Result<LabelValues> label_values(const kaiju_options* options, kaiju_option option) {
+  const FloatState float_state;  // strtod's
   LabelValues found;
   if (!options) return found;
   const auto set = options->values.find(option);

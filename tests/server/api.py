@@ -51,8 +51,9 @@ class OpenAI(OfOpenAI):
         self.assertEqual(said(**neutral), plain)
         for fields in ({"top_n_sigma": 0.001}, {"epsilon_cutoff": 1}, {"dynamic_temperature": True, "dynatemp_low": 0.001, "dynatemp_high": 0.001}):
             self.assertEqual(said(**fields), self.create(temperature=0, max_tokens=40).choices[0].message.content, fields)
-        words = said(no_repeat_ngram_size=1).lower().split()
-        self.assertEqual(len(words), len(set(words)))
+        once = self.create(temperature=1.0, max_tokens=40, seed=11, logprobs=True, extra_body={"no_repeat_ngram_size": 1})
+        tokens = [one.token for one in once.choices[0].logprobs.content]
+        self.assertEqual(len(tokens), len(set(tokens)))
         for fields in ({"frequency_penalty": 20}, {"presence_penalty": 20}, {"xtc_probability": 1, "xtc_threshold": 0.05}, {"dry_multiplier": 50, "dry_allowed_length": 1, "dry_sequence_breakers": []}):
             self.assertNotEqual(said(**fields), plain, fields)
             self.assertEqual(said(**fields), said(**fields))

@@ -187,10 +187,10 @@ class OptionNames(OfEngine):
         self.assertEqual(replied(stop_token=tokens[5]).tokens, tokens[: tokens.index(tokens[5]) + 1])
         self.assertEqual(replied(stop_token=[tokens[7], tokens[3]]).tokens,
                          tokens[: min(tokens.index(tokens[7]), tokens.index(tokens[3])) + 1])
-        for stop in ([words[4], words[2]], (words[4], words[2])):
-            first = min(whole.index(words[4]), whole.index(words[2]))
+        for stop in ([words[-1], words[1]], (words[-1], words[1])):
+            first = min(whole.index(words[-1]), whole.index(words[1]))
             self.assertEqual(replied(stop=stop, stop_token=-1), whole[:first])
-        self.assertEqual(replied(stop=words[3], stop_token=[-1]), whole[: whole.index(words[3])])
+        self.assertEqual(replied(stop=words[2], stop_token=[-1]), whole[: whole.index(words[2])])
         self.assertEqual(replied(stop=[], stop_token=-1), whole)
 
     def test_samplers_are_an_ordered_list_or_a_dict(self):

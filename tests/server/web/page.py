@@ -818,7 +818,9 @@ class Reading(OfPage):
         }
 
         def check(view, *needed):
-            nodes = page.accessible()
+            end = time.monotonic() + browsers.PATIENCE_S  # the browser makes its tree a little later than the page
+            while not set(needed) <= set(nodes := page.accessible()) and time.monotonic() < end:
+                time.sleep(0.1)
             with self.subTest(view):
                 self.assertEqual([node for node in nodes if node[0] in wants - {"main"} and not node[1].strip()], [])
                 for name in needed:

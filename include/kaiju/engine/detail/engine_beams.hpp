@@ -90,6 +90,7 @@ inline DoneReason EngineImpl::end_of_beam(const Sequence& beam, int32_t token) c
 }
 
 inline void EngineImpl::advance_beams(Request& request) {
+  const FloatState float_state;
   BeamGroup& group = *request.beams;
   const std::vector<Sequence*> before = group.live;
   std::vector<BeamRow> rows;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kaiju/arith/logistic.hpp"
+#include "kaiju/base/float_state.hpp"
 #include "kaiju/engine/safety.hpp"
 
 namespace kaiju {
@@ -23,6 +24,7 @@ class Judge {
  public:
   // Takes the scores of one more text: of the prompt, or of one token more.
   void see(std::span<const float> scores, std::span<const double> limits) {
+    const FloatState float_state;
     labels_.resize(scores.size());
     ++seen_;
     for (size_t i = 0; i < scores.size(); ++i) {
@@ -40,9 +42,13 @@ class Judge {
         std::find_if(labels_.begin(), labels_.end(), [run](const Label& each) { return each.run == run; });
     return found == labels_.end() ? -1 : static_cast<int32_t>(found - labels_.begin());
   }
-  float newest(int32_t label) const { return static_cast<float>(labels_[static_cast<size_t>(label)].newest); }
+  float newest(int32_t label) const {
+    const FloatState float_state;
+    return static_cast<float>(labels_[static_cast<size_t>(label)].newest);
+  }
 
   std::vector<LabelStatistics> statistics() const {
+    const FloatState float_state;
     std::vector<LabelStatistics> found;
     for (const Label& label : labels_)
       found.push_back({static_cast<float>(label.maximum), static_cast<float>(label.sum / seen_),
