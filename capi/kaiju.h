@@ -245,6 +245,12 @@ enum {
    * judged; what a verdict that ends the reply finds untold is never told */
   KAIJU_GENERATE_HOLD_BACK = 331,
 
+  /* string, repeatable: a phrase that the reply must not have, whatever the case of ASCII's
+   * letters.  A reply that comes to have one goes back to before the phrase and takes another
+   * token there.  Text that may become a phrase is held back.  At most 64 of 1 to 1024 bytes;
+   * KAIJU_UNSUPPORTED with guided and with beams */
+  KAIJU_GENERATE_BANNED = 332,
+
   /* The options character, shared_tokens and salt say which requests may share the KV of a prompt.
    * If none of these options is set, only the session and its forks share the KV of the session's
    * prompts. */

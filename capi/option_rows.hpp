@@ -119,6 +119,8 @@ inline constexpr Row kRows[] = {
      "1: a verdict does not end the reply"},
     {KAIJU_GENERATE_HOLD_BACK, "generate.hold_back", 'i', false, 0, kaiju::kMaxHoldBack, 0,
      "tokens are told when so many texts from theirs on have been judged"},
+    {KAIJU_GENERATE_BANNED, "generate.banned", 's', true, 0, 0, 0,
+     "phrase that the reply must not have; it goes back and takes another way"},
     {KAIJU_SESSION_CHARACTER, "session.character", 's', false, 0, 0, 0,
      "name of the shared region: a character's id and version"},
     {KAIJU_SESSION_SHARED_TOKENS, "session.shared_tokens", 'i', false, 0, kInt32Max, 0,

@@ -277,6 +277,10 @@ Result<RequestOptions> request_options(const kaiju_options* options) {
       breakers != options->values.end())
     for (const auto& value : breakers->second)
       out.sampling.breakers.push_back(std::get<std::string>(value));
+  if (const auto banned = options->values.find(KAIJU_GENERATE_BANNED);
+      banned != options->values.end())
+    for (const auto& value : banned->second)
+      out.banned_phrases.push_back(std::get<std::string>(value));
   out.sampling.logit_bias = options->logit_bias;
   if (options->hook)
     out.logits_hook = [hook = options->hook, data = options->hook_data](

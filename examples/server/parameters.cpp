@@ -326,6 +326,7 @@ Wanted read_wanted(const Fields& fields, bool chat, const Defaults& defaults, co
   wanted.min_tokens = static_cast<int32_t>(fields.integer("min_tokens", 0, 0, kMost));
   if (wanted.min_tokens > options.max_tokens) wrong("min_tokens", "at most max_tokens");
   options.loop_guard = fields.flag("loop_guard", false);
+  options.banned_phrases = fields.texts("banned_strings");
   wanted.n = static_cast<int32_t>(fields.integer("n", 1, 1, kMaxSequences));
   wanted.best_of = static_cast<int32_t>(fields.integer("best_of", wanted.n, 1, kMaxSequences));
   wanted.stream = fields.flag("stream", false);

@@ -49,6 +49,11 @@ struct RequestOptions {
   // Each stop string is UTF-8 and not empty. A stop string ends the reply and is not part of the reply's text. The
   // tokens of a stop string are part of the session's history, but not of a Conversation's turn.
   std::vector<std::string> stop_strings;
+  // Phrases that the reply must not have, whatever the letters' case (ASCII): UTF-8, as stop_strings. When the reply
+  // has come to have one, it goes back to before the phrase's first token and takes another one there, with the same
+  // random numbers. Text that may become a phrase is held back. A reply that has none is as without. The request cannot
+  // be guided, have beams, or have tokens proposed.
+  std::vector<std::string> banned_phrases;
   // A stop token ends the reply. The stop token is part of the reply's tokens and of the session's history, but not of
   // the reply's text. nullopt: the engine's stop tokens (EngineOptions::stop_tokens); an empty list: none.
   std::optional<std::vector<int32_t>> stop_tokens;

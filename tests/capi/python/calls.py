@@ -466,6 +466,17 @@ class Facts(OfEngine):
             scored = engine.session().generate([20, 21, 22], max_tokens=0, scores=1)
             self.assertAlmostEqual(scored.done.scores[3], chances[0], 5)
 
+    def test_a_banned_phrase_makes_the_reply_take_another_way(self):
+        plain = self.engine.session().reply("Hello!", max_tokens=20, temperature=0.8, seed=3)
+        word = max(plain.split(), key=len)
+        for phrase in word, word.upper(), word[1:], [word[:2], word[2:]]:
+            other = self.engine.session().reply("Hello!", max_tokens=20, temperature=0.8, seed=3, banned=phrase)
+            for one in [phrase] if isinstance(phrase, str) else phrase:
+                self.assertNotIn(one.lower(), other.lower())
+        unused = self.engine.session().reply("Hello!", max_tokens=20, temperature=0.8, seed=3, banned="xyzzy")
+        self.assertEqual((str(unused), unused.tokens), (str(plain), plain.tokens))
+        self.assertRaises(kaiju.InvalidArgument, lambda: self.engine.session().reply("Hello!", banned=[str(n) for n in range(65)]))
+
     def test_beams_find_a_likelier_reply_and_streams_tell_its_beginning_first(self):
         with kaiju.Model().engine(threads=1, max_running=8) as engine:
             greedy = engine.session().reply("Hello!", max_tokens=12, stop_token=-1)

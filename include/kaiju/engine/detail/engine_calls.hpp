@@ -207,6 +207,7 @@ inline Status EngineImpl::check_options(const RequestOptions& options) const {
   KAIJU_TRY(check_in_range("sequence_count", options.sequence_count, 1, std::min(kMaxSequences, info().slot_count)));
   KAIJU_TRY(check_beams(options));
   KAIJU_TRY(check_safety(options));
+  KAIJU_TRY(check_banned(options));
   if (options.max_tokens < 0 && options.max_tokens != kToContextEnd)
     return invalid_argument("max_tokens is " + std::to_string(options.max_tokens) +
                             "; it must be 0 or more, or -1 for what fits the context");
@@ -308,6 +309,7 @@ inline std::vector<std::unique_ptr<Sequence>> EngineImpl::make_sequences(const s
     sequence->sampling = sampling;
     sequence->sampling.stream += static_cast<uint32_t>(i);
     sequence->text = ReplyText(options.stop_strings, options.loop_guard);
+    sequence->banned = BannedPhrases(options.banned_phrases);
     std::vector<int32_t>& own = *sequence->tokens;
     own.reserve(history.size() + tokens.size() + static_cast<size_t>(std::min(request->max_tokens, 1024)));
     own.insert(own.end(), history.begin(), history.end());
@@ -336,6 +338,7 @@ inline Result<RequestId> EngineImpl::submit_tokens(SessionId session, std::span<
     const std::shared_ptr<Request> request = make_request(options);
     request->session = session;
     request->shows_tokens = options.logits_hook || sampling->chain;
+    request->goes_back = !options.banned_phrases.empty();
     // The history is copied without the lock. When it has changed meanwhile, which another thread did, once more.
     for (History history;;) {
       KAIJU_TRY(inbox_.locked([&](Inbox& inbox) -> Status {
@@ -383,7 +386,7 @@ inline RequestId EngineImpl::enqueue(Inbox& inbox, History& history, Command com
                                                           .prompt_count = request.prompt_count,
                                                           .sequence_count = request.unended,
                                                           .guided = request.guided,
-                                                          .hooked = request.shows_tokens,
+                                                          .hooked = request.shows_tokens || request.goes_back,
                                                           .beams = request.beams != nullptr});
   // Nothing below fails.
   inbox.commands.push_back(std::move(command));

@@ -138,6 +138,10 @@ class EngineImpl {
   bool judge(Sequence& sequence, std::span<const float> scores);
   void tell_token(Sequence& sequence, Event event);
 
+  // -- banned phrases: engine_banned.hpp --
+  Status check_banned(const RequestOptions& options) const;
+  bool goes_back(Sequence& sequence);
+
   // -- beam search: engine_beams.hpp --
   Status check_beams(const RequestOptions& options) const;
   void make_beams(Request& request, const RequestOptions& options, const SamplingSpec& sampling,
@@ -234,6 +238,7 @@ class EngineImpl {
 
 }  // namespace kaiju
 
+#include "kaiju/engine/detail/engine_banned.hpp"
 #include "kaiju/engine/detail/engine_beams.hpp"
 #include "kaiju/engine/detail/engine_calls.hpp"
 #include "kaiju/engine/detail/engine_safety.hpp"

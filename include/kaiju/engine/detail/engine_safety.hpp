@@ -92,17 +92,20 @@ inline bool EngineImpl::judge(Sequence& sequence, std::span<const float> scores)
   return !request.safety.reports;
 }
 
-// Tells a token, or keeps it until later ones have been judged.
+// Tells a token, or keeps it until later ones have been judged and no banned phrase can begin in it.
 inline void EngineImpl::tell_token(Sequence& sequence, Event event) {
   const auto hold_back = static_cast<size_t>(sequence.request->safety.hold_back);
-  if (hold_back == 0) {
+  if (hold_back == 0 && !sequence.banned.any()) {
     events_.push_back(std::move(event));
     return;
   }
   sequence.held.push_back(std::move(event));
-  if (sequence.held.size() <= hold_back) return;
-  events_.push_back(std::move(sequence.held.front()));
-  sequence.held.erase(sequence.held.begin());
+  const int32_t safe = sequence.banned.any() ? sequence.banned.safe() : sequence.counts.generated;
+  const auto first = sequence.held.begin();
+  auto told = first;
+  while (sequence.held.end() - told > static_cast<std::ptrdiff_t>(hold_back) && told->counts.generated <= safe)
+    events_.push_back(std::move(*told++));
+  sequence.held.erase(first, told);
 }
 
 }  // namespace kaiju

@@ -94,7 +94,7 @@ inline Status EngineImpl::propose(RequestId request, int32_t sequence, std::span
     if (!control.guided && !control.hooked) return {};
     return {StatusCode::kUnsupported,
             "request " + std::to_string(request) +
-                (control.guided ? " is guided" : " has a logits hook or a chain of samplers") +
+                (control.guided ? " is guided" : " has a logits hook, a chain of samplers or banned phrases") +
                 ", and samples one token in a step: propose nothing"};
   });
 }
@@ -187,6 +187,9 @@ inline void EngineImpl::fork_in_flight(Request& request, const Sequence* parent,
   child->counts.generated = static_cast<int32_t>(length) - request.prompt_count;
   child->text = parent->text;
   child->judge = parent->judge;
+  child->banned = parent->banned;
+  child->banned.cut(child->counts.generated);
+  child->forbidden = parent->forbidden;
   if (parent->cut_to) say_again(*child);
   scheduler_.add(std::move(child));
 }
@@ -200,6 +203,7 @@ inline void EngineImpl::cut(Sequence& sequence, int32_t length) {
     return;
   }
   scheduler_.cut(sequence, length);
+  sequence.banned.cut(sequence.counts.generated);
   std::erase_if(sequence.held, [&](const Event& held) { return held.counts.generated > sequence.counts.generated; });
   say_again(sequence);
 }

@@ -369,6 +369,7 @@ inline void EngineImpl::commit_token(Sequence& sequence, SampledToken& sampled, 
   event.logprob = sampled.logprob;
   event.top = std::move(sampled.top);
   if (request.reports_scores) event.scores = std::move(sampled.scores);
+  if (sequence.banned.any() && goes_back(sequence)) return;
   TextEnd text_end = TextEnd::kNone;
   if (pieces_ && !stop_token) text_end = sequence.text.push(pieces_->piece(sampled.token), event.text);
   tell_token(sequence, std::move(event));

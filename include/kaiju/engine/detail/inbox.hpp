@@ -38,7 +38,7 @@ struct RequestControl {
   int32_t sequence_count = 1;  // sequences so far, forks that wait in the inbox included
   int32_t kept = 0;            // the sequence whose tokens become the session's history
   bool guided = false;
-  bool hooked = false;  // it has a logits hook or a chain of samplers
+  bool hooked = false;  // it has a logits hook, a chain of samplers or banned phrases
   bool beams = false;
 };
 

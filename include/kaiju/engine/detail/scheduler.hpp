@@ -144,6 +144,7 @@ class Scheduler {
   // -- scheduler_plan.hpp --
   Demand demand(Sequence& sequence, StepPlan& plan);
   int32_t usable_drafts(Sequence& sequence) const;
+  std::shared_ptr<const TokenGuide> without_forbidden(const Sequence& sequence, int32_t place) const;
   Status write_segment(Sequence& sequence, StepPlan& plan);
   Status write_segment(Sequence& sequence, StepPlan& plan, int32_t position, int32_t count, int32_t sample_count);
   // Whether it decodes on after the step that is being run, for all that is known.

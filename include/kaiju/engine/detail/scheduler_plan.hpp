@@ -125,6 +125,20 @@ inline Status Scheduler::write_segment(Sequence& sequence, StepPlan& plan) {
   return {};
 }
 
+// What the token in a place of the reply may be, if a banned phrase has been found to begin there; null: any token.
+inline std::shared_ptr<const TokenGuide> Scheduler::without_forbidden(const Sequence& sequence, int32_t place) const {
+  std::shared_ptr<TokenGuide> guide;
+  for (const auto& [forbidden_place, token] : sequence.forbidden) {
+    if (forbidden_place != place) continue;
+    if (!guide) {
+      guide = std::make_shared<TokenGuide>();
+      guide->allowed.assign(static_cast<size_t>(mask_words(info_.vocab_size)), ~0u);
+    }
+    guide->allowed[static_cast<size_t>(token / 32)] &= ~(1u << token % 32);
+  }
+  return guide;
+}
+
 inline Status Scheduler::write_segment(Sequence& sequence, StepPlan& plan, int32_t position, int32_t count,
                                        int32_t sample_count) {
   Lease& lease = sequence.lease;
@@ -152,6 +166,12 @@ inline Status Scheduler::write_segment(Sequence& sequence, StepPlan& plan, int32
     plan.guides.push_back(std::move(sequence.guide));
     sequence.guide.reset();
   }
+  if (sample_count > 0 && !sequence.forbidden.empty())
+    if (std::shared_ptr<const TokenGuide> guide =
+            without_forbidden(sequence, position + count - sequence.request->prompt_count)) {
+      segment.guide = static_cast<int32_t>(plan.guides.size());
+      plan.guides.push_back(std::move(guide));
+    }
   if (sample_count > 0 && sequence.request->shows_tokens) {
     const LogitsHook& hook = sequence.request->hook;
     segment.hook = static_cast<int32_t>(plan.hooks.size());

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kaiju/cache/lease.hpp"
+#include "kaiju/engine/detail/banned_phrases.hpp"
 #include "kaiju/engine/detail/beam_group.hpp"
 #include "kaiju/engine/detail/judge.hpp"
 #include "kaiju/engine/detail/reply_text.hpp"
@@ -39,6 +40,7 @@ struct Request : std::enable_shared_from_this<Request> {
   bool guided = false;
   LogitsHook hook;
   bool shows_tokens = false;  // a hook or a chain of samplers is shown the tokens of its sequences
+  bool goes_back = false;     // its sequences have banned phrases
   std::vector<int32_t> stop_tokens;
   std::shared_ptr<BeamGroup> beams;  // null: each sequence is a reply of its own
   int32_t prompt_count = 0;
@@ -97,10 +99,12 @@ struct Sequence {
   // What the host is told.
   bool told_suspended = false;  // the host knows that it is suspended, and not yet that it goes on
   ReplyText text;
-  std::vector<Event> held;     // tokens that are told when later ones have been judged
-  Judge judge;                 // with Request::scores
-  std::vector<float> scores;   // with max_tokens 0: of the prompt
-  int32_t refused_label = -1;  // of the verdict that ended it
+  BannedPhrases banned;
+  std::vector<std::pair<int32_t, int32_t>> forbidden;  // (place in the reply, token): it would begin a banned phrase
+  std::vector<Event> held;                             // tokens that are told when later ones have been judged
+  Judge judge;                                         // with Request::scores
+  std::vector<float> scores;                           // with max_tokens 0: of the prompt
+  int32_t refused_label = -1;                          // of the verdict that ended it
   RequestCounts counts;
   TimePoint admitted, first_token, last_token;
 
