@@ -16,6 +16,7 @@ namespace {
 using kaiju::number_text;
 using kaiju::Status;
 using kaiju::StatusCode;
+using kaiju::capi::kInt64Max;
 using kaiju::capi::kRows;
 using kaiju::capi::Row;
 
