@@ -327,6 +327,9 @@ Wanted read_wanted(const Fields& fields, bool chat, const Defaults& defaults, co
   if (wanted.min_tokens > options.max_tokens) wrong("min_tokens", "at most max_tokens");
   options.loop_guard = fields.flag("loop_guard", false);
   options.banned_phrases = fields.texts("banned_strings");
+  if (std::ranges::any_of(options.banned_phrases, &std::string::empty) ||
+      options.banned_phrases.size() > kMaxStopStrings)
+    wrong("banned_strings", fmt::format("at most {} texts, none of them empty", kMaxStopStrings));
   wanted.n = static_cast<int32_t>(fields.integer("n", 1, 1, kMaxSequences));
   wanted.best_of = static_cast<int32_t>(fields.integer("best_of", wanted.n, 1, kMaxSequences));
   wanted.stream = fields.flag("stream", false);

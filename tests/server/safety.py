@@ -54,6 +54,17 @@ class Safety(unittest.TestCase):
             self.assertEqual(server.ask("POST", "/tiers", {"tier": "minor", "label": "sexual", "limit": 0.5},
                                         {"authorization": f"Bearer {key}"})[0], status)
 
+    def test_a_reply_takes_another_way_round_banned_phrases(self):
+        server = Running()
+        self.addCleanup(server.stop)
+        plain = ask(server, FINE)[1]["choices"][0]["message"]["content"]
+        word = max(plain.split(), key=len)
+        for banned in word, [word.upper(), "xyzzy"]:
+            other = ask(server, FINE, banned_strings=banned)[1]["choices"][0]["message"]["content"]
+            self.assertNotIn(word.lower(), other.lower())
+        self.assertEqual(ask(server, FINE, banned_strings=["xyzzy"])[1]["choices"][0]["message"]["content"], plain)
+        self.assertEqual(ask(server, FINE, banned_strings=[""])[0], 400)
+
     def test_a_search_has_one_answer_whatever_the_seed_and_n_of_them(self):
         server = Running()
         self.addCleanup(server.stop)
