@@ -202,6 +202,26 @@ TEST_CASE("a limit that is set while a reply is written counts from the next tok
   CHECK(talk.replies[request].tokens.size() == 5);
 }
 
+TEST_CASE("a reply that is cut back has the statistics of what it keeps") {
+  Talk talk("portable");
+  RequestOptions options = sampled();
+  options.safety.limits = {{"sad", 0.0}};
+  options.safety.reports = true;
+  const Reply free = talk.reply(prompt_of(70), options);
+  const RequestId request = talk.submit(prompt_of(70), options);
+  while (talk.replies[request].tokens.size() < 15) talk.step();
+  REQUIRE(talk.engine().cut_sequence(request, 0, 70 + 6).ok());
+  while (talk.engine().pending() > 0) talk.step();
+  const Event& done = talk.replies[request].done;
+  CHECK(done.counts.generated == free.done.counts.generated);
+  REQUIRE(done.statistics.size() == 2);
+  CHECK(done.statistics[1].longest_run == 30.0f);
+  for (size_t label = 0; label < 2; ++label) {
+    CHECK(done.statistics[label].mean == free.done.statistics[label].mean);
+    CHECK(done.statistics[label].maximum == free.done.statistics[label].maximum);
+  }
+}
+
 TEST_CASE("a prompt is scored without a token, and has the same scores cached and cold") {
   for (const std::string& backend : backend_names()) {
     INFO(backend);

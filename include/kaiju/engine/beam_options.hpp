@@ -8,8 +8,8 @@
 namespace kaiju {
 
 // What a beam's classifier scores are worth beside its log-probability. A score s says that its label holds with
-// probability 1 / (1 + exp(-s)). Kaiju's authors have published that the
-// classifier guides their beam search, and no more: this is our reconstruction.
+// probability 1 / (1 + exp(-s)). Kaiju's authors have published that the classifier guides their beam search, and no
+// more: this is our reconstruction.
 struct Guidance {
   enum class Risk : int32_t {
     kMaximum = 0,  // the largest probability of any token so far

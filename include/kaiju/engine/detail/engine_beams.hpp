@@ -279,13 +279,7 @@ inline void EngineImpl::tell_beam_end(Request& request, const Sequence& any, int
       std::make_shared<std::vector<int32_t>>(any.tokens->begin(), any.tokens->begin() + request.prompt_count);
   history->insert(history->end(), reply.begin(), reply.end());
   request.histories[static_cast<size_t>(result)] = std::move(history);
-  if (!last) {
-    events_.push_back(std::move(event));
-    return;
-  }
-  deadlines_.remove(request);
-  ++metrics_.requests_done;
-  tell_end(std::move(event), {request.id, request.session, true, std::move(request.histories)});
+  tell_reply_end(request, std::move(event));
 }
 
 // The host, or a deadline, ends the request: its results are the tokens that were told.

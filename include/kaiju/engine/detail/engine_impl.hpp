@@ -194,6 +194,7 @@ class EngineImpl {
   bool fits(const SampledToken& sample, const Segment& segment) const;
   Status wrong_answer(std::span<const SampledToken> left) const;
   void tell_end(Sequence& sequence, DoneReason reason);
+  void tell_reply_end(Request& request, Event event);
   void tell_end(Event event, Ending ending);
   void stop(const Status& error);
   Event event_of(const Sequence& sequence, EventKind kind) const;

@@ -187,6 +187,7 @@ inline void EngineImpl::fork_in_flight(Request& request, const Sequence* parent,
   child->counts.generated = static_cast<int32_t>(length) - request.prompt_count;
   child->text = parent->text;
   child->judge = parent->judge;
+  child->judge.cut(child->counts.generated);
   child->banned = parent->banned;
   child->banned.cut(child->counts.generated);
   child->forbidden = parent->forbidden;
@@ -204,6 +205,7 @@ inline void EngineImpl::cut(Sequence& sequence, int32_t length) {
   }
   scheduler_.cut(sequence, length);
   sequence.banned.cut(sequence.counts.generated);
+  sequence.judge.cut(sequence.counts.generated);
   std::erase_if(sequence.held, [&](const Event& held) { return held.counts.generated > sequence.counts.generated; });
   say_again(sequence);
 }

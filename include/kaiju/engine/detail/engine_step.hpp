@@ -429,7 +429,12 @@ inline void EngineImpl::tell_end(Sequence& sequence, DoneReason reason) {
   event.counts.prompt_tokens = request.prompt_count;
   if (!refused || sequence.held.empty()) sequence.text.finish(event.text);
   sequence.held.clear();
-  if (!last) {
+  tell_reply_end(request, std::move(event));
+}
+
+// The event that ends one reply of a request: kDone ends the request too.
+inline void EngineImpl::tell_reply_end(Request& request, Event event) {
+  if (event.kind != EventKind::kDone) {
     events_.push_back(std::move(event));
     return;
   }
