@@ -118,12 +118,15 @@ enum {
 };
 
 /* Options are numbered in four scopes: models from 100, engines from 200, requests from 300,
- * sessions from 400. These option numbers are reserved for options that do not exist yet:
- * 101 weight type, 320 beams, 321 length penalty, 330 output (tokens or an embedding). */
+ * sessions from 400. */
 typedef int32_t kaiju_option;
 enum {
   KAIJU_MODEL_VERIFY =
       102, /* int, 1: check digests and every value (the default); 0: check the structure only */
+  /* text: path of a file with another classifier for the model (kaiju-head makes one).  Labels and
+   * scores are then those of the file; all else stays as it is, the KV of caches and saved
+   * sessions included */
+  KAIJU_MODEL_HEAD = 103,
 
   KAIJU_ENGINE_MAX_SESSIONS = 200, /* int: most sessions that exist at once */
   /* int: bytes of KV cache, besides the sliding-window blocks of running requests; 0: room for

@@ -127,7 +127,9 @@ class Io : public asio::io_context {
 int serve(const Options& options) {
   raise_file_limit();
   const auto tls = options.tls_certificate.empty() ? nullptr : tls_context(options.tls_certificate, options.tls_key);
-  auto model = Model::load(options.model);
+  ModelOptions loading;
+  loading.head = options.head;
+  auto model = Model::load(options.model, loading);
   if (!model.ok()) throw std::runtime_error(model.status().message());
   RunOptions run;
   run.executor.backend = options.backend;

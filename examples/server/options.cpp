@@ -18,6 +18,7 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   options.model = tools::bundled_file("model/kaiju-nano.safetensors", KAIJU_CHAT_FOLDER);
   options.characters = tools::bundled_file("characters", KAIJU_CHAT_FOLDER);
   option("--model", options.model, "FILE", "checkpoint to serve");
+  option("--head", options.head, "FILE", "classifier in place of the model's own (kaiju-head makes such a file)");
   option("--name", options.model_name, "NAME", "what clients call the model (default: the model's own name)");
   option("--address", options.address, "IP", "address to listen on; 0.0.0.0 is every one of IPv4");
   option("--port", options.port, "N", "port to listen on; 0 chooses a free one")->check(whole_number(0, 65535));

@@ -13,7 +13,7 @@ namespace kaiju::server {
 
 struct Options {
   std::string store = "kaiju-server.sqlite", characters, kv;
-  std::string model, model_name, address = "127.0.0.1", keys, log = "-", backend = "auto";
+  std::string model, head, model_name, address = "127.0.0.1", keys, log = "-", backend = "auto";
   std::string tls_certificate, tls_key;
   std::vector<std::string> origins, hosts;  // more than our own
   std::vector<std::string> label_limits;    // TIER:LABEL=LIMIT
