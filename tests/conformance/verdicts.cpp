@@ -202,6 +202,38 @@ TEST_CASE("a limit that is set while a reply is written counts from the next tok
   CHECK(talk.replies[request].tokens.size() == 5);
 }
 
+TEST_CASE("the reply that a beam search finds has statistics too") {
+  for (const std::string& backend : backend_names()) {
+    INFO(backend);
+    Talk talk(backend);
+    RequestOptions options;
+    options.max_tokens = 12;
+    options.scores = true;
+    options.beams.width = 3;
+    const Reply reply = talk.reply(prompt_of(40), options);
+    REQUIRE(reply.scores.size() == reply.tokens.size());
+    REQUIRE(reply.done.statistics.size() == 2);
+    for (size_t label = 0; label < 2; ++label) {
+      double most = 0.0, sum = 0.0;
+      for (const std::vector<float>& scores : reply.scores) {
+        most = std::max(most, probability(scores[label]));
+        sum += probability(scores[label]);
+      }
+      CHECK(reply.done.statistics[label].maximum == Approx(most).epsilon(1e-5));
+      CHECK(reply.done.statistics[label].mean == Approx(sum / static_cast<double>(reply.scores.size())).epsilon(1e-5));
+      CHECK(reply.done.statistics[label].longest_run == 0.0f);
+    }
+    // With a limit that nothing reaches, and without reported scores.
+    options.scores = false;
+    options.safety.limits = {{"rude", 1.0}};
+    const Reply limited = talk.reply(prompt_of(40), options);
+    CHECK(limited.tokens == reply.tokens);
+    REQUIRE(limited.done.statistics.size() == 2);
+    CHECK(limited.done.statistics[0].maximum == reply.done.statistics[0].maximum);
+    CHECK(limited.scores == std::vector<std::vector<float>>(limited.tokens.size()));
+  }
+}
+
 TEST_CASE("a reply that is cut back has the statistics of what it keeps") {
   Talk talk("portable");
   RequestOptions options = sampled();
