@@ -7,6 +7,7 @@
 
 #include "catch.hpp"
 #include "kaiju/kaiju.hpp"
+#include "talk.hpp"
 #include "world.hpp"
 
 namespace {
@@ -29,61 +30,44 @@ bool has(const std::string& text, const std::string& phrase) {
   return lower(text).find(lower(phrase)) != std::string::npos;
 }
 
-class Talk {
+class Talk : public test::Talk {
  public:
-  explicit Talk(const std::string& backend, int32_t slots = 16) {
-    auto model = Model::load(std::string(KAIJU_SOURCE_DIR) + "/examples/chat/model/kaiju-nano.safetensors");
-    REQUIRE(model.ok());
-    model_ = *model;
-    tokenizer_ = model_->tokenizer().value();
-    RunOptions options;
-    options.executor.backend = backend;
-    options.executor.threads = 2;
-    options.executor.slot_count = slots;
-    options.engine.check_ledger = slots == 16;
-    auto engine = model_->create_engine(options);
-    INFO(engine.status().message());
-    REQUIRE(engine.ok());
-    engine_ = std::move(engine).value();
-  }
-  Engine& engine() { return *engine_; }
+  explicit Talk(const std::string& backend, int32_t slots = 16)
+      : Talk(Model::load(std::string(KAIJU_SOURCE_DIR) + "/examples/chat/model/kaiju-nano.safetensors").value(),
+             backend, slots) {}
   const Tokenizer& tokenizer() const { return *tokenizer_; }
 
-  // The replies to prompts of the same number, at once.
+  // The replies to prompts of the same number.
   std::vector<Reply> replies(const std::vector<RequestOptions>& all) {
-    std::map<RequestId, size_t> place;
-    std::vector<Reply> found(all.size());
     const std::vector<int32_t> prompt = tokenizer().encode("Hello! What did you do this morning?").value();
-    for (size_t next = 0; next < all.size() || engine_->pending() > 0;) {
-      for (; next < all.size() && engine_->pending() < 1024; ++next) {
-        auto request = engine_->submit(engine_->create_session().value(), prompt, all[next]);
-        INFO(request.status().message());
-        REQUIRE(request.ok());
-        place[*request] = next;
-      }
-      const Status status = engine_->step();
-      INFO(status.message());
-      REQUIRE(status.ok());
-      for (Event event; engine_->poll(event);) {
-        Reply& reply = found[place[event.request]];
-        reply.text += event.text;
-        if (event.kind == EventKind::kToken) {
-          reply.tokens.push_back(event.token);
-          CHECK(event.counts.generated == static_cast<int32_t>(reply.tokens.size()));
-        } else if (event.kind == EventKind::kDone) {
-          reply.reason = event.reason;
-          REQUIRE(engine_->destroy_session(event.session).ok());
-          CHECK(event.counts.generated == static_cast<int32_t>(reply.tokens.size()));
-        }
-      }
-    }
-    return found;
+    found_.assign(all.size(), {});
+    place_.clear();
+    for (size_t next = 0; next < all.size() || engine().pending() > 0; step())
+      for (; next < all.size() && engine().pending() < 1024; ++next) place_[submit(prompt, all[next])] = next;
+    return std::move(found_);
   }
 
  private:
-  std::shared_ptr<const Model> model_;
+  Talk(const std::shared_ptr<const Model>& model, const std::string& backend, int32_t slots)
+      : test::Talk(model, options(backend, slots)), tokenizer_(model->tokenizer().value()) {}
+  static RunOptions options(const std::string& backend, int32_t slots) {
+    RunOptions options = options_of(backend, slots);
+    options.engine.check_ledger = slots == 16;
+    return options;
+  }
+  void take(const Event& event) override {
+    Reply& reply = found_[place_.at(event.request)];
+    reply.text += event.text;
+    if (event.kind == EventKind::kToken) reply.tokens.push_back(event.token);
+    CHECK(event.counts.generated == static_cast<int32_t>(reply.tokens.size()));
+    if (event.kind != EventKind::kDone) return;
+    reply.reason = event.reason;
+    REQUIRE(engine().destroy_session(event.session).ok());
+  }
+
   std::shared_ptr<const Tokenizer> tokenizer_;
-  std::shared_ptr<Engine> engine_;
+  std::map<RequestId, size_t> place_;
+  std::vector<Reply> found_;
 };
 
 RequestOptions sampled(uint64_t seed) {
@@ -104,8 +88,7 @@ TEST_CASE("no reply has a banned phrase, and one that has none anyway is as with
   const uint64_t replies = asked ? std::strtoull(asked, nullptr, 10) : 160;
   REQUIRE(replies >= 160);
   std::vector<Reply> expected;
-  for (const std::string& backend : backend_names()) {
-    if (backend == "reference") continue;  // a minute
+  for (const std::string& backend : test::isas()) {  // not the reference backend: a minute
     INFO(backend);
     Talk talk(backend, replies > 1000 ? 128 : 16);
     test::Random random(seed);
