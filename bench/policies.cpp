@@ -113,7 +113,9 @@ Outcome serve(Engine& engine, const Policy& policy, const Options& options, cons
     outcome.ms.values.push_back(1e3 * taken);
   }
   if (outcome.ms.values.empty())
-    throw Failed{invalid_argument("no step decoded all requests at once: ask for more --reply-tokens")};
+    throw Failed{invalid_argument(
+        fmt::format("{}: no step decoded all requests at once: ask for more --reply-tokens or fewer --prompt-tokens",
+                    policy.name))};
   for (const SessionId session : sessions)
     if (const Status status = engine.destroy_session(session); !status.ok()) throw Failed{status};
   return outcome;
@@ -135,7 +137,7 @@ int run(Options options) {
   making.backend = options.backend;
   making.threads = options.threads;
   making.slot_count = options.requests * options.width;
-  making.step_tokens = std::max(256, making.slot_count);
+  making.step_tokens = making.slot_count + (options.backend == "cuda" ? 4096 : 256);  // the prompts go fast
   making.cache_bytes = 0;
   making.share_memory = true;
   const std::unique_ptr<Engine> engine = make_engine(checkpoint, making, 0);
