@@ -87,5 +87,6 @@ void add_cache(CLI::App& app, int& status);   // bench/cache.cpp
 void add_replay(CLI::App& app, int& status);  // bench/replay.cpp
 void add_serve(CLI::App& app, int& status);   // bench/serve.cpp
 void add_hour(CLI::App& app, int& status);    // bench/hour.cpp
+void add_fleet(CLI::App& app, int& status);   // bench/fleet.cpp
 
 }  // namespace kaiju::bench
