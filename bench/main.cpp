@@ -30,8 +30,8 @@ static int run(int argc, char** argv) {
   kaiju::bench::add_fleet(app, status);
   if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
   if (app.get_subcommands().empty())
-    return kaiju::tools::fail(app, 2,
-                              "name what to measure: ops, step, cache, replay, serve, hour or fleet (see kaiju-bench --help)");
+    return kaiju::tools::fail(
+        app, 2, "name what to measure: ops, step, cache, replay, serve, hour or fleet (see kaiju-bench --help)");
   return status;
 }
 
