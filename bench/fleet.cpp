@@ -63,6 +63,7 @@ void add_traffic(CLI::App& command, fleet::FleetOptions& fleet) {
   option("--every-seconds", fleet.every_seconds, tools::number_from(0.01, 86400),
          "from one message of a chat to its next, mean");
   option("--turns", fleet.turns, tools::number_from(1.001, 1e6), "messages of a sitting, mean");
+  command.add_flag("--fresh", fleet.fresh, "chats begin with the simulation, without a history")->group("Traffic");
   option("--card-tokens", fleet.card_tokens, tokens, "length of a character's card");
   option("--user-tokens", fleet.user_tokens, tokens, "length of a message");
   option("--reply-tokens", fleet.reply_tokens, tokens, "length of a reply");

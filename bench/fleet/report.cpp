@@ -12,15 +12,16 @@ double part(uint64_t some, uint64_t all) { return all == 0 ? 0 : static_cast<dou
 std::string percent(double share) { return fmt::format("{:.2f}%", 100 * share); }
 
 std::string main_table(const std::vector<Outcome>& outcomes) {
-  std::string out = fmt::format("{:<18}{:>10}{:>10}{:>10}{:>12}{:>12}{:>12}{:>12}\n", "rule", "found", "card",
-                                "history", "load", "prefill", "first card", "copies");
+  std::string out = fmt::format("{:<18}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>12}{:>12}\n", "rule", "found", "card",
+                                "history", "load", "messages", "prefill", "first card", "copies");
   for (const Outcome& o : outcomes)
-    out += fmt::format("{:<18}{:>10}{:>10}{:>10}{:>12.2f}{:>12.2f}{:>12.0f}{:>12}\n", name_of(o.rule),
+    out += fmt::format("{:<18}{:>10}{:>10}{:>10}{:>10.2f}{:>10.2f}{:>10.2f}{:>12.0f}{:>12}\n", name_of(o.rule),
                        percent(o.all.hit_rate()), percent(part(o.all.card, o.all.prompt)),
-                       percent(part(o.all.history, o.all.prompt)), o.balance, o.prefill_balance, o.copies_of_card,
-                       o.copy_count);
+                       percent(part(o.all.history, o.all.prompt)), o.balance, o.message_balance, o.prefill_balance,
+                       o.copies_of_card, o.copy_count);
   return out +
-         "found: of all prompt tokens. load, prefill: the busiest machine's, divided by the mean.\n"
+         "found: of all prompt tokens. load (in flight at an instant), messages, prefill (of the measured time): the\n"
+         "busiest machine's, divided by the mean.\n"
          "first card: machines that hold the most popular card at the end.\n";
 }
 
@@ -60,6 +61,7 @@ nlohmann::ordered_json json_of(const Outcome& o) {
                                 {"token_hit_rate_card", part(o.all.card, o.all.prompt)},
                                 {"token_hit_rate_history", part(o.all.history, o.all.prompt)},
                                 {"load_most_over_mean", o.balance},
+                                {"messages_most_over_mean", o.message_balance},
                                 {"prefill_most_over_mean", o.prefill_balance},
                                 {"copies_of_first_card", o.copies_of_card},
                                 {"copies", o.copy_count}};

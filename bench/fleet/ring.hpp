@@ -19,8 +19,7 @@ class Ring {
   Ring(int32_t machine_count, int32_t points_of_each) {
     points_.reserve(static_cast<size_t>(machine_count) * static_cast<size_t>(points_of_each));
     for (int32_t m = 0; m < machine_count; ++m)
-      for (int32_t p = 0; p < points_of_each; ++p)
-        points_.push_back({static_cast<uint32_t>(mixed(static_cast<uint64_t>(m) << 32 | static_cast<uint32_t>(p))), m});
+      for (int32_t p = 0; p < points_of_each; ++p) points_.push_back({point_hash(m, p), m});
     std::sort(points_.begin(), points_.end());
     restart(std::vector<bool>(static_cast<size_t>(machine_count), true));
   }
@@ -57,6 +56,10 @@ class Ring {
       return hash != other.hash ? hash < other.hash : machine < other.machine;
     }
   };
+  // Mixed twice: a key is mixed once, and small keys must not fall on the points of the first machine.
+  static uint32_t point_hash(int32_t machine, int32_t point) {
+    return static_cast<uint32_t>(mixed(mixed(static_cast<uint64_t>(machine) << 32 | static_cast<uint32_t>(point))));
+  }
   size_t next(size_t at) const { return at + 1 == points_.size() ? 0 : at + 1; }
   int32_t rank(size_t at) const { return rank_[static_cast<size_t>(points_[at].machine)]; }
   bool eligible(int32_t machine, const Loads& loads, int32_t factor_percent) const {

@@ -22,6 +22,11 @@ struct InFlight {
   bool operator<(const InFlight& other) const { return ends > other.ends; }  // a heap's first ends first
 };
 
+double most_over_mean(const std::vector<double>& values) {
+  const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+  return *std::max_element(values.begin(), values.end()) * static_cast<double>(values.size()) / std::max(1.0, sum);
+}
+
 class Simulation {
  public:
   Simulation(Rule rule, const FleetOptions& options)
@@ -34,13 +39,15 @@ class Simulation {
         loads_(options.machines),
         router_(rule, options.router, caches_, loads_),
         lives_(static_cast<size_t>(options.machines)),
+        received_(static_cast<size_t>(options.machines)),
         prefilled_(static_cast<size_t>(options.machines)) {
     outcome_.rule = rule;
     chats_.resize(static_cast<size_t>(std::max(1.0, options.messages_per_second * options.every_seconds)));
     for (Chat& chat : chats_) {
       begin(chat);
       // How far it is: the age of a geometric sitting is geometric.
-      chat.turns = static_cast<int32_t>(std::log1p(-choices_.uniform()) / std::log1p(-1 / options_.turns));
+      if (!options.fresh)
+        chat.turns = static_cast<int32_t>(std::log1p(-choices_.uniform()) / std::log1p(-1 / options_.turns));
     }
   }
 
@@ -143,6 +150,7 @@ class Simulation {
     size_t rank = 0;
     while (rank < kRankLimits.size() && message.character > kRankLimits[rank]) ++rank;
     outcome_.by_rank[rank].add(message, found);
+    received_[static_cast<size_t>(machine)] += 1;
     prefilled_[static_cast<size_t>(machine)] += missed;
   }
 
@@ -155,9 +163,8 @@ class Simulation {
   void conclude() {
     for (const Second& second : outcome_.seconds)
       outcome_.balance += second.balance / static_cast<double>(outcome_.seconds.size());
-    const double total = std::accumulate(prefilled_.begin(), prefilled_.end(), 0.0);
-    outcome_.prefill_balance =
-        *std::max_element(prefilled_.begin(), prefilled_.end()) * options_.machines / std::max(1.0, total);
+    outcome_.message_balance = most_over_mean(received_);
+    outcome_.prefill_balance = most_over_mean(prefilled_);
     outcome_.copy_count = caches_.copy_count();
     caches_.for_holders(card_of(1), [&](int32_t, int32_t) { ++outcome_.copies_of_card; });
     if (options_.lost_machines > 0) measure_recovery();
@@ -189,9 +196,9 @@ class Simulation {
   Loads loads_;
   Router router_;
   std::vector<Chat> chats_;
-  std::vector<InFlight> in_flight_;  // a heap
-  std::vector<uint32_t> lives_;      // by machine
-  std::vector<double> prefilled_;    // by machine, tokens in the measured time
+  std::vector<InFlight> in_flight_;           // a heap
+  std::vector<uint32_t> lives_;               // by machine
+  std::vector<double> received_, prefilled_;  // by machine, messages and computed prompt tokens of the measured time
   std::vector<int32_t> down_;
   uint64_t names_ = 0;
   size_t seen_ = 0;  // chats that have sent their first message

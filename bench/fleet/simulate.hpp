@@ -25,6 +25,7 @@ struct FleetOptions {
   double messages_per_second = 20000;
   double every_seconds = 60;  // from a chat's message to its next, mean
   double turns = 30;          // of a sitting, mean
+  bool fresh = false;         // chats begin with the simulation; else they are in the middle of their sittings
   int32_t card_tokens = 6000, user_tokens = 30, reply_tokens = 100;
   double memory_bytes = 125e9;  // KV that a machine holds: one H200 with preset `small`
   KvBytes kv;
@@ -62,12 +63,13 @@ struct Outcome {
   Tokens all;
   std::array<Tokens, kRankLimits.size() + 1> by_rank;
   std::vector<Second> seconds;
-  double balance = 0;                     // mean over the seconds
-  double prefill_balance = 0;             // tokens that the busiest machine computed for prompts, divided by the mean
-  double copies_of_card = 0;              // machines that hold the most popular card, at the end
-  uint64_t sent_again = 0;                // messages that were in flight at machines that failed
-  int64_t copy_count = 0;                 // in all caches at the end
-  bool lost = false;                      // the figures below are of a loss
+  double balance = 0;          // mean over the seconds
+  double message_balance = 0;  // messages that the busiest machine got in the measured time, divided by the mean
+  double prefill_balance = 0;  // tokens that the busiest machine computed for prompts, divided by the mean
+  double copies_of_card = 0;   // machines that hold the most popular card, at the end
+  uint64_t sent_again = 0;     // messages that were in flight at machines that failed
+  int64_t copy_count = 0;      // in all caches at the end
+  bool lost = false;           // the figures below are of a loss
   double hit_before = 0, hit_lowest = 0;  // of a second
   double recovered_seconds = 0;           // until it is 99% of before again; -1: not in the measured time
 };

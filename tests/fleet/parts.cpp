@@ -175,6 +175,17 @@ TEST_CASE("a loss moves the keys of the lost machine alone: its share of all, on
   for (uint64_t key = 0; key < kKeys; ++key) CHECK(ring.choose(key, loads, 0) == before[key]);
 }
 
+TEST_CASE("the keys of popular characters, small numbers, are spread as all others are") {
+  constexpr int32_t kMachines = 10;
+  for (const int32_t points : {160, 1600}) {
+    const Ring ring(kMachines, points);
+    const Loads loads(kMachines);
+    std::vector<int32_t> keys(kMachines, 0);
+    for (uint64_t key = 0; key < 1000; ++key) ++keys[static_cast<size_t>(ring.choose(key, loads, 0))];
+    for (const int32_t count : keys) CHECK((count > 50 && count < 160));
+  }
+}
+
 TEST_CASE("bounded loads: one key asked for without end spreads, and no machine exceeds its bound") {
   constexpr int32_t kMachines = 20, kFactor = 125;
   const Ring ring(kMachines, 16);

@@ -51,6 +51,16 @@ TEST_CASE("no rule finds more than one cache of all machines' memory, and affini
   CHECK(simulate(Rule::kKvAware, options).all.hit_rate() > turns + 0.1);
 }
 
+TEST_CASE("turns give each machine the same number of messages, and hashing by character does not") {
+  const FleetOptions options = small_fleet();
+  const Outcome turns = simulate(Rule::kRoundRobin, options);
+  CHECK(turns.message_balance < 1.01);
+  CHECK(turns.balance > 1);
+  const Outcome hashed = simulate(Rule::kHash, options);
+  CHECK(hashed.message_balance > 1.5);  // the most popular character alone has a twelfth of all messages
+  CHECK(simulate(Rule::kHashBounded, options).message_balance < hashed.message_balance / 1.2);
+}
+
 // A message goes to any of N machines with equal probability, whatever came before. The machine last saw this chat d
 // messages ago with the probability (1/N)(1-1/N)^(d-1), and has the history up to there.
 TEST_CASE("round robin finds of a history what independent choices among N machines find") {
