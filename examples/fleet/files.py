@@ -27,11 +27,22 @@ TRAFFIC = {
 }
 
 MACHINE = {
-    "service_factor": 1e-3, "step_tokens": 1, "slots": 1, "price_per_hour": 0, "hours_between_failures": 1e-3,
+    "service_factor": 1e-3,
+    "step_tokens": 1,
+    "slots": 1,
+    "price_per_hour": 0,
+    "hours_between_failures": 1e-3,
     "hours_to_repair": 0,
 }
-KV = ("bytes_per_token", "window_bytes", "window_tokens", "read_bytes_per_token", "window_read_bytes_per_token",
-      "read_bytes_per_second", "memory_bytes")
+KV = (
+    "bytes_per_token",
+    "window_bytes",
+    "window_tokens",
+    "read_bytes_per_token",
+    "window_read_bytes_per_token",
+    "read_bytes_per_second",
+    "memory_bytes",
+)
 
 
 class Refused(Exception):
@@ -56,8 +67,12 @@ def is_number(value, least=0.0, most=1e300):
 
 
 def rising(values):
-    return (isinstance(values, list) and len(values) >= 2 and all(is_number(value) for value in values)
-            and all(a < b for a, b in zip(values, values[1:])))
+    return (
+        isinstance(values, list)
+        and len(values) >= 2
+        and all(is_number(value) for value in values)
+        and all(a < b for a, b in zip(values, values[1:]))
+    )
 
 
 def check_machine(machine, path):
@@ -72,14 +87,23 @@ def check_machine(machine, path):
     want(rising(decode.get("streams")), "decode.streams must be rising numbers, two at least")
     want(is_number(decode.get("context"), 0), "decode.context must be a number")
     ms = decode.get("ms")
-    want(isinstance(ms, list) and len(ms) == len(decode["streams"]) and all(is_number(value, 1e-9) for value in ms),
-         "decode.ms must have a time for each of decode.streams")
-    want(rising(prompts.get("streams")) and rising(prompts.get("tokens")),
-         "prompts.streams and prompts.tokens must be rising numbers, two at least")
+    want(
+        isinstance(ms, list) and len(ms) == len(decode["streams"]) and all(is_number(value, 1e-9) for value in ms),
+        "decode.ms must have a time for each of decode.streams",
+    )
+    want(
+        rising(prompts.get("streams")) and rising(prompts.get("tokens")),
+        "prompts.streams and prompts.tokens must be rising numbers, two at least",
+    )
     rows = prompts.get("extra_ms")
-    want(isinstance(rows, list) and len(rows) == len(prompts["streams"])
-         and all(isinstance(row, list) and len(row) == len(prompts["tokens"]) and all(map(is_number, row)) for row in rows),
-         "prompts.extra_ms must have a row for each of prompts.streams, with a time for each of prompts.tokens")
+    want(
+        isinstance(rows, list)
+        and len(rows) == len(prompts["streams"])
+        and all(
+            isinstance(row, list) and len(row) == len(prompts["tokens"]) and all(map(is_number, row)) for row in rows
+        ),
+        "prompts.extra_ms must have a row for each of prompts.streams, with a time for each of prompts.tokens",
+    )
     want(is_number(prompts.get("ms_per_token"), 1e-9), "prompts.ms_per_token must be a number above 0")
     for name in KV:
         want(is_number(kv.get(name)), f"kv.{name} must be a number")

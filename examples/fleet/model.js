@@ -1,5 +1,5 @@
-// The formulas of model.py in JavaScript, for the page: names, arguments and results are the same, and so are the sources
-// of the formulas. tests/fleet/javascript.py compares the two on random machines and traffic.
+// The formulas of model.py in JavaScript, for the page: names, arguments and results are the same. model.py has the
+// formulas' sources. tests/fleet/javascript.py compares the two on random machines and traffic.
 "use strict";
 
 const HOURS_PER_MONTH = 730;

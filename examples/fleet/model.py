@@ -1,7 +1,7 @@
 """The model of a fleet: from measured steps of one machine to machines, dollars and times to the first token.
 
-model.js has the same formulas for the page; tests/fleet/javascript.py compares the two. Times are in seconds unless a name says
-ms; a machine's and a traffic's fields are those of h200.json and case_study.json.
+model.js has the same formulas for the page; tests/fleet/javascript.py compares the two. Times are in seconds unless a
+name says ms; a machine's and a traffic's fields are those of h200.json and case_study.json.
 """
 
 import math
@@ -26,8 +26,8 @@ def kept_between(xs, ys, x):
 
 
 def decode_s(machine, streams, context):
-    """Of a step that gives each stream a token. It was measured at one context; KV beyond that is read besides. Steps of
-    a service take longer than those of a benchmark by a factor that the machine's file has, with its source."""
+    """Of a step that gives each stream a token. It was measured at one context; KV beyond that is read besides. A
+    service's steps take longer than a benchmark's, by a factor that the machine's file has with its source."""
     decode, kv = machine["decode"], machine["kv"]
     window = kv["window_tokens"] * kv["window_read_bytes_per_token"]
     read = context * kv["read_bytes_per_token"] + window
@@ -59,8 +59,8 @@ def lengths(traffic):
 def steady(machine, traffic, rate):
     """The step that one machine repeats at `rate` messages a second, or None when it never catches up.
 
-    In a step of t seconds rate * t messages arrive (Poisson), and by Little's law (1961) rate * reply_tokens * t streams
-    decode. t is the least fixed point, reached from below.
+    In a step of t seconds rate * t messages arrive (Poisson), and by Little's law (1961) rate * reply_tokens * t
+    streams decode. t is the least fixed point, reached from below.
     """
     _, prompt, computed = lengths(traffic)
     t = 0.0
@@ -82,9 +82,9 @@ def first_token(machine, traffic, rate, state):
 
     A message waits for the rest of the step under way (uniform, as arrivals are Poisson), then for prompts before it,
     then for its own. Prompts are an M/G/1 queue: the mean wait is Pollaczek and Khinchine's, rate E[s^2] / 2(1 - use)
-    (Kleinrock, Queueing Systems 1, 1975, section 5.6), and the wait of those who wait is taken as exponential (Kingman's
-    heavy traffic, 1962). A prompt of n tokens takes n times a prefill token's time, longer by what decode leaves of the
-    time when every slot is taken: a machine that has fallen behind must be able to catch up.
+    (Kleinrock, Queueing Systems 1, 1975, section 5.6), and the wait of those who wait is taken as exponential
+    (Kingman's heavy traffic, 1962). A prompt of n tokens takes n times a prefill token's time, longer by what decode
+    leaves of the time when every slot is taken: a machine that has fallen behind must be able to catch up.
     """
     _, prompt, computed = lengths(traffic)
     decode = rate * traffic["reply_tokens"] * decode_s(machine, machine["slots"], prompt) / machine["slots"]
@@ -108,8 +108,11 @@ def first_token(machine, traffic, rate, state):
         if those_who_wait <= 0:
             return rest
         e = those_who_wait / step
-        queued = (rest + e * (1 - math.exp(-y / those_who_wait))) if y < step else (
-            e * (math.exp(-(y - step) / those_who_wait) - math.exp(-y / those_who_wait)))
+        queued = (
+            (rest + e * (1 - math.exp(-y / those_who_wait)))
+            if y < step
+            else (e * (math.exp(-(y - step) / those_who_wait) - math.exp(-y / those_who_wait)))
+        )
         return (1 - use) * rest + use * queued
 
     def later(x):
@@ -153,9 +156,15 @@ def one_machine(machine, traffic, rate):
     if later is None:
         out["limit"] = "arithmetic"
         return out
-    out.update(step_ms=state["step_s"] * 1e3, streams=state["streams"], prompt_use=use,
-               p50_ms=quantile(later, 0.5) * 1e3, p90_ms=quantile(later, 0.9) * 1e3, p99_ms=quantile(later, 0.99) * 1e3,
-               tokens_per_second=1 / state["step_s"])
+    out.update(
+        step_ms=state["step_s"] * 1e3,
+        streams=state["streams"],
+        prompt_use=use,
+        p50_ms=quantile(later, 0.5) * 1e3,
+        p90_ms=quantile(later, 0.9) * 1e3,
+        p99_ms=quantile(later, 0.99) * 1e3,
+        tokens_per_second=1 / state["step_s"],
+    )
     if out["limit"] == "":
         # Replies in flight are Poisson (M/G/infinity, Takacs 1962): three deviations above the mean have slots.
         if state["streams"] + 3 * math.sqrt(state["streams"]) > machine["slots"]:
@@ -214,10 +223,15 @@ def fleet(machine, traffic):
     message = hour / (traffic["messages_per_second"] * 3600)
     alone = one_machine(machine, traffic, traffic["messages_per_second"] * traffic["balance"] / machines)
     return {
-        "rate_of_a_machine": rate, "limit": limit, "needed": needed, "machines": machines,
+        "rate_of_a_machine": rate,
+        "limit": limit,
+        "needed": needed,
+        "machines": machines,
         "availability": at_least(machines, needed, uptime(machine)),
-        "dollars_an_hour": hour, "dollars_a_month": hour * HOURS_PER_MONTH,
-        "dollars_a_message": message, "dollars_a_message_mean": message * traffic["peak_over_mean"],
+        "dollars_an_hour": hour,
+        "dollars_a_month": hour * HOURS_PER_MONTH,
+        "dollars_a_message": message,
+        "dollars_a_message_mean": message * traffic["peak_over_mean"],
         "dollars_an_hour_of_talk": message * traffic["messages_per_hour"],
         "dollars_an_hour_of_talk_mean": message * traffic["messages_per_hour"] * traffic["peak_over_mean"],
         "busiest": alone,

@@ -6,23 +6,35 @@ const traffic = structuredClone(TRAFFIC);
 
 // What a slider changes, between which values, and how its place (0 to 1000) becomes a value: evenly, or by powers.
 const whole = (value) => Math.round(value).toLocaleString("en");
+const percent = (value) => `${(100 * value).toFixed(1)}%`;
 const SLIDERS = [
-  { name: "messages_per_second", of: traffic, text: "messages a second, peak", low: 10, high: 200000, power: true, show: whole },
-  { name: "hit_rate", of: traffic, text: "prompt tokens found in caches", low: 0, high: 0.999, show: (v) => `${(100 * v).toFixed(1)}%` },
+  {
+    name: "messages_per_second", of: traffic, text: "messages a second, peak", low: 10, high: 200000, power: true, show: whole,
+  },
+  { name: "hit_rate", of: traffic, text: "prompt tokens found in caches", low: 0, high: 0.999, show: percent },
   { name: "turns", of: traffic, text: "messages of a conversation", low: 2, high: 300, power: true, show: whole },
   { name: "reply_tokens", of: traffic, text: "tokens of a reply", low: 10, high: 1000, power: true, show: whole },
-  { name: "p99_ms", of: traffic, text: "limit for the first token, p99", low: 50, high: 10000, power: true, show: (v) => `${whole(v)} ms` },
-  { name: "lost_share", of: traffic, text: "machines lost that limits survive", low: 0, high: 0.5, show: (v) => `${(100 * v).toFixed(1)}%` },
+  {
+    name: "p99_ms", of: traffic, text: "limit for the first token, p99", low: 50, high: 10000, power: true,
+    show: (v) => `${whole(v)} ms`,
+  },
+  { name: "lost_share", of: traffic, text: "machines lost that limits survive", low: 0, high: 0.5, show: percent },
   { name: "balance", of: traffic, text: "busiest machine's load / mean", low: 1, high: 4, show: (v) => v.toFixed(2) },
-  { name: "price_per_hour", of: machine, text: "price of a machine an hour", low: 0.2, high: 20, power: true, show: (v) => `$${v.toFixed(2)}` },
+  {
+    name: "price_per_hour", of: machine, text: "price of a machine an hour", low: 0.2, high: 20, power: true,
+    show: (v) => `$${v.toFixed(2)}`,
+  },
 ];
 const COUNT = 1000;
 const valueAt = (s, place) =>
   s.power ? s.low * (s.high / s.low) ** (place / COUNT) : s.low + ((s.high - s.low) * place) / COUNT;
 const placeOf = (s, value) =>
-  Math.round(COUNT * (s.power ? Math.log(value / s.low) / Math.log(s.high / s.low) : (value - s.low) / (s.high - s.low)));
+  Math.round(
+    COUNT * (s.power ? Math.log(value / s.low) / Math.log(s.high / s.low) : (value - s.low) / (s.high - s.low)),
+  );
 
-const dollars = (value, digits) => `$${value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits })}`;
+const dollars = (value, digits) =>
+  `$${value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits })}`;
 const withChange = (change) => ({ ...traffic, ...change });
 
 function addSlider(slider) {
@@ -92,19 +104,24 @@ const PLOTS = {
     lines: () => {
       const [most] = capacity(machine, traffic);
       const rates = steps(Math.max(most / 50, 1e-3), Math.max(most, 1e-2) * 1.2, 30);
-      return ["p50_ms", "p99_ms"].map((name) => [name.slice(0, 3), points(rates, (rate) => oneMachine(machine, traffic, rate)[name] ?? NaN)]);
+      const at = (rate, name) => oneMachine(machine, traffic, rate)[name] ?? NaN;
+      return ["p50_ms", "p99_ms"].map((name) => [name.slice(0, 3), points(rates, (rate) => at(rate, name))]);
     },
   },
   "by-limit": {
     x: "limit for the first token, p99, ms", y: "machines",
-    lines: () => [["machines", points(steps(50, 10000, 20), (p99_ms) => fleet(machine, withChange({ p99_ms }))?.machines ?? NaN)]],
+    lines: () => {
+      const at = (p99_ms) => fleet(machine, withChange({ p99_ms }))?.machines ?? NaN;
+      return [["machines", points(steps(50, 10000, 20), at)]];
+    },
   },
 };
 const COLOURS = ["#1f6feb", "#d1495b"];
 const charts = {};
 
 function axis(text) {
-  return { type: "logarithmic", title: { display: true, text }, ticks: { maxTicksLimit: 8, callback: (v) => Number(v.toPrecision(3)) } };
+  const ticks = { maxTicksLimit: 8, callback: (v) => Number(v.toPrecision(3)) };
+  return { type: "logarithmic", title: { display: true, text }, ticks };
 }
 
 function draw(name, plot) {

@@ -25,8 +25,11 @@ def text_of(machine, traffic, chart=None):
             return file.read()
 
     parts = {
-        "CHART": chart_source(chart), "MODEL": beside("model.js"), "PAGE": beside("page.js"),
-        "MACHINE": json.dumps(machine), "TRAFFIC": json.dumps(traffic),
+        "CHART": chart_source(chart),
+        "MODEL": beside("model.js"),
+        "PAGE": beside("page.js"),
+        "MACHINE": json.dumps(machine),
+        "TRAFFIC": json.dumps(traffic),
     }
     out = beside("page.html")
     for name, part in parts.items():

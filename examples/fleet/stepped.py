@@ -1,8 +1,8 @@
 """A machine's engine step by step: the check of model.py's times to the first token, with the same measured steps.
 
-Messages arrive as a Poisson process. A step computes waiting prompts in order of arrival, at most step_tokens of all rows
-and one slot for each message, and gives every stream a token; its length is the model's for so many streams and prompt
-tokens. A message's first token comes at the end of the step that ends its prompt.
+Messages arrive as a Poisson process. A step computes waiting prompts in order of arrival, at most step_tokens of all
+rows and one slot for each message, and gives every stream a token; its length is the model's for so many streams and
+prompt tokens. A message's first token comes at the end of the step that ends its prompt.
 """
 
 import collections
@@ -12,8 +12,8 @@ import model
 
 
 def arrivals(traffic, rate, dice):
-    """(time, tokens to compute) of one message after another: those that are found cost their own tokens, the others the
-    whole prompt, in the proportion that gives the hit rate."""
+    """(time, tokens to compute) of one message after another: those that are found cost their own tokens, the others
+    the whole prompt, in the proportion that gives the hit rate."""
     _, prompt, computed = model.lengths(traffic)
     own = traffic["user_tokens"]
     missing = min(1.0, (computed - own) / max(1e-9, prompt - own))
@@ -48,7 +48,7 @@ def first_tokens(machine, traffic, rate, messages=20000, seed=1):
         streams += len(done) - ends.pop(step, 0)
         ends[step + round(traffic["reply_tokens"])] += len(done)
         times.extend(now - came for came in done)
-    return sorted(times[messages // 10:])
+    return sorted(times[messages // 10 :])
 
 
 def percentiles_ms(machine, traffic, rate, messages=20000, seed=1):

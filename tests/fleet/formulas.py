@@ -1,6 +1,6 @@
 """kaiju-fleet's formulas against numbers computed by hand, and its program.
 
-    formulas.py ROOT"""
+formulas.py ROOT"""
 
 import contextlib
 import io
@@ -25,21 +25,48 @@ import study  # noqa: E402
 def plain_machine(**changes):
     """Steps of 10 ms whatever is in them, a prompt token of 0.1 ms, memory of 1,000 bytes, a byte for a token."""
     machine = {
-        "name": "plain", "service_factor": 1, "step_tokens": 1e9, "slots": 1e9, "price_per_hour": 2,
-        "hours_between_failures": 100, "hours_to_repair": 0,
+        "name": "plain",
+        "service_factor": 1,
+        "step_tokens": 1e9,
+        "slots": 1e9,
+        "price_per_hour": 2,
+        "hours_between_failures": 100,
+        "hours_to_repair": 0,
         "decode": {"context": 0, "streams": [1, 2], "ms": [10, 10]},
         "prompts": {"streams": [1, 2], "tokens": [1, 2], "extra_ms": [[0, 0], [0, 0]], "ms_per_token": 0.1},
-        "kv": {"bytes_per_token": 1, "window_bytes": 10, "window_tokens": 0, "read_bytes_per_token": 0,
-               "window_read_bytes_per_token": 0, "read_bytes_per_second": 1, "memory_bytes": 1000},
+        "kv": {
+            "bytes_per_token": 1,
+            "window_bytes": 10,
+            "window_tokens": 0,
+            "read_bytes_per_token": 0,
+            "window_read_bytes_per_token": 0,
+            "read_bytes_per_second": 1,
+            "memory_bytes": 1000,
+        },
     }
     return {**machine, **changes}
 
 
 def plain_traffic(**changes):
     traffic = files.traffic()
-    traffic.update(messages_per_second=100, peak_over_mean=2, every_seconds=10, messages_per_hour=60, card_tokens=20,
-                   user_tokens=1, reply_tokens=5, turns=10, hit_rate=1, characters_per_machine=2, balance=1, p50_ms=1e9,
-                   p99_ms=1e9, tokens_per_second=0.5, availability=0.5, lost_share=0)
+    traffic.update(
+        messages_per_second=100,
+        peak_over_mean=2,
+        every_seconds=10,
+        messages_per_hour=60,
+        card_tokens=20,
+        user_tokens=1,
+        reply_tokens=5,
+        turns=10,
+        hit_rate=1,
+        characters_per_machine=2,
+        balance=1,
+        p50_ms=1e9,
+        p99_ms=1e9,
+        tokens_per_second=0.5,
+        availability=0.5,
+        lost_share=0,
+    )
     return {**traffic, **changes}
 
 
@@ -98,8 +125,8 @@ class FirstToken(unittest.TestCase):
         self.assertAlmostEqual(model.quantile(later, 0.99), 0.0199, 6)
 
     def test_it_is_never_far_below_what_simulated_steps_give(self):
-        """At 99 of 100 messages. It is above them by up to a factor of four where nearly all is found and decode has most
-        of the time: far below the limits."""
+        """At 99 of 100 messages. Where nearly all is found and decode has most of the time it is up to four times
+        above, and both are far below the limits."""
         machine = files.machine()
         for hit_rate in (0.997, 0.9863, 0.9635, 0.9, 0.6):
             traffic = files.traffic(hit_rate=hit_rate)
@@ -183,8 +210,19 @@ class Study(unittest.TestCase):
         self.assertEqual(study.kv_bytes(heads=1), 2 * 2**20)
         self.assertEqual(study.kv_bytes(heads=1, bytes_each=1), 2**20)
         text = json.dumps(study.rows())
-        for number in ("$3.65", "= 13.0;", "$4.93 B", "17.3 messages", "factor of 44", "every 2.5 s", "100 to 200", "$0.042",
-                       "43.2 minutes", "2.5 times", "77 tokens"):
+        for number in (
+            "$3.65",
+            "= 13.0;",
+            "$4.93 B",
+            "17.3 messages",
+            "factor of 44",
+            "every 2.5 s",
+            "100 to 200",
+            "$0.042",
+            "43.2 minutes",
+            "2.5 times",
+            "77 tokens",
+        ):
             self.assertIn(number, text)
 
     def test_64_mib_a_user_fill_memory_and_1_mib_does_not(self):
@@ -208,7 +246,9 @@ class Study(unittest.TestCase):
 
 class Program(unittest.TestCase):
     def run_it(self, *arguments):
-        return subprocess.run([sys.executable, ROOT / "examples/fleet/kaiju-fleet", *arguments], capture_output=True, text=True)
+        return subprocess.run(
+            [sys.executable, ROOT / "examples/fleet/kaiju-fleet", *arguments], capture_output=True, text=True
+        )
 
     def test_every_command_prints_and_has_json(self):
         for command in ("plan", "ledger", "study"):
@@ -231,9 +271,12 @@ class Program(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "bad.json")
             good = json.loads((ROOT / "examples/fleet/h200.json").read_text())
-            for change, name in [({"slots": "many"}, "slots"), ({"decode": {"streams": [1]}}, "decode.streams"),
-                                 ({"kv": {**good["kv"], "memory_bytes": None}}, "kv.memory_bytes"),
-                                 ({"prompts": {**good["prompts"], "extra_ms": [[1]]}}, "prompts.extra_ms")]:
+            for change, name in [
+                ({"slots": "many"}, "slots"),
+                ({"decode": {"streams": [1]}}, "decode.streams"),
+                ({"kv": {**good["kv"], "memory_bytes": None}}, "kv.memory_bytes"),
+                ({"prompts": {**good["prompts"], "extra_ms": [[1]]}}, "prompts.extra_ms"),
+            ]:
                 pathlib.Path(path).write_text(json.dumps({**good, **change}))
                 answer = self.run_it("plan", "--machine", path)
                 self.assertEqual((answer.returncode, answer.stdout), (1, ""))

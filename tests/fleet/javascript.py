@@ -1,4 +1,4 @@
-"""kaiju-fleet's page: its JavaScript gives what model.py gives, on random machines and traffic (Node), and the page itself
+"""kaiju-fleet's page: its JavaScript gives what model.py gives, on random machines and traffic (Node), and the page
 works from a file without any network (headless Chromium). Exits with 77, which CTest counts as skipped, where neither
 Node nor Chromium is installed; the page also wants Chart.js (Debian: libjs-chart.js).
 
@@ -37,18 +37,35 @@ def cases():
     dice = random.Random(SEED)
     for _ in range(CASES):
         machine, traffic = files.machine(), files.traffic()
-        machine.update(slots=dice.randrange(20, 3000), service_factor=dice.uniform(0.5, 2), price_per_hour=dice.uniform(1, 9),
-                       step_tokens=dice.choice([512, 4096]), hours_to_repair=dice.choice([0, 5, 100]))
+        machine.update(
+            slots=dice.randrange(20, 3000),
+            service_factor=dice.uniform(0.5, 2),
+            price_per_hour=dice.uniform(1, 9),
+            step_tokens=dice.choice([512, 4096]),
+            hours_to_repair=dice.choice([0, 5, 100]),
+        )
         machine["kv"]["memory_bytes"] = dice.uniform(2e10, 3e11)
         traffic.update(
-            messages_per_second=dice.uniform(1, 30000), hit_rate=dice.choice([0, 1, dice.random(), 1 - dice.random() / 50]),
-            turns=dice.uniform(0, 200), reply_tokens=dice.randrange(5, 600), user_tokens=dice.randrange(1, 100),
-            card_tokens=dice.choice([0, dice.randrange(1, 16000)]), balance=dice.uniform(1, 2),
-            lost_share=dice.choice([0, dice.uniform(0, 0.5)]), p99_ms=dice.choice([100, 2500, 1e6]))
+            messages_per_second=dice.uniform(1, 30000),
+            hit_rate=dice.choice([0, 1, dice.random(), 1 - dice.random() / 50]),
+            turns=dice.uniform(0, 200),
+            reply_tokens=dice.randrange(5, 600),
+            user_tokens=dice.randrange(1, 100),
+            card_tokens=dice.choice([0, dice.randrange(1, 16000)]),
+            balance=dice.uniform(1, 2),
+            lost_share=dice.choice([0, dice.uniform(0, 0.5)]),
+            p99_ms=dice.choice([100, 2500, 1e6]),
+        )
         files.check_traffic(files.check_machine(machine, "case") and traffic, "case")
         count = dice.randrange(1, 400)
-        yield {"machine": machine, "traffic": traffic, "rate": dice.uniform(0.1, 400), "count": count,
-               "least": dice.randrange(0, count + 2), "p": dice.choice([1, dice.uniform(0.5, 0.9999)])}
+        yield {
+            "machine": machine,
+            "traffic": traffic,
+            "rate": dice.uniform(0.1, 400),
+            "count": count,
+            "least": dice.randrange(0, count + 2),
+            "p": dice.choice([1, dice.uniform(0.5, 0.9999)]),
+        }
 
 
 def same(here, there, where):
@@ -69,14 +86,22 @@ def same(here, there, where):
 
 def check_formulas():
     given = list(cases())
-    answer = subprocess.run(["node", "-e", NODE, str(ROOT / "examples/fleet/model.js")], input=json.dumps(given),
-                            capture_output=True, text=True, check=True)
+    answer = subprocess.run(
+        ["node", "-e", NODE, str(ROOT / "examples/fleet/model.js")],
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     limits = set()
     for i, (case, there) in enumerate(zip(given, json.loads(answer.stdout))):
         machine, traffic = case["machine"], case["traffic"]
-        here = {"fleet": model.fleet(machine, traffic), "one": model.one_machine(machine, traffic, case["rate"]),
-                "capacity": model.capacity(machine, traffic),
-                "at_least": model.at_least(case["count"], case["least"], case["p"])}
+        here = {
+            "fleet": model.fleet(machine, traffic),
+            "one": model.one_machine(machine, traffic, case["rate"]),
+            "capacity": model.capacity(machine, traffic),
+            "at_least": model.at_least(case["count"], case["least"], case["p"]),
+        }
         same(here, there, f"case {i}")
         limits |= {here["one"]["limit"], here["capacity"][1]}
     assert len(limits) >= 5, limits  # the cases reach most of the formulas
@@ -96,10 +121,14 @@ def check_page(folder):
     try:
         chromium.open(path.as_uri())
         chromium.wait("document.querySelectorAll('#results tr').length > 5")
-        chromium.wait("Object.keys(charts).length === 4 && Object.values(charts).every(c => c.data.datasets[0].data.length > 5)")
+        chromium.wait(
+            "Object.keys(charts).length === 4 && Object.values(charts).every(c => c.data.datasets[0].data.length > 5)"
+        )
         assert results(chromium)["machines"] == f"{model.fleet(files.machine(), traffic)['machines']:,}"
         assert "</script>" in chromium.text("#about")
-        chromium.js("(s => { s.value = 1000; s.dispatchEvent(new Event('input')); })(document.getElementById('hit_rate'))")
+        chromium.js(
+            "(s => { s.value = 1000; s.dispatchEvent(new Event('input')); })(document.getElementById('hit_rate'))"
+        )
         expected = model.fleet(files.machine(), {**traffic, "hit_rate": 0.999})
         shown = results(chromium)
         assert shown["machines"] == f"{expected['machines']:,}", (shown, expected)
