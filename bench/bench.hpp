@@ -88,5 +88,6 @@ void add_replay(CLI::App& app, int& status);    // bench/replay.cpp
 void add_serve(CLI::App& app, int& status);     // bench/serve.cpp
 void add_hour(CLI::App& app, int& status);      // bench/hour.cpp
 void add_policies(CLI::App& app, int& status);  // bench/policies.cpp
+void add_fleet(CLI::App& app, int& status);     // bench/fleet.cpp
 
 }  // namespace kaiju::bench

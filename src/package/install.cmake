@@ -36,7 +36,7 @@ foreach(path LICENSE README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md Dockerfi
   get_filename_component(folder ${path} DIRECTORY)
   install(FILES ${PROJECT_SOURCE_DIR}/${path} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder})
 endforeach()
-foreach(folder docs examples/structured examples/import tests/packaging)
+foreach(folder docs examples/structured examples/import examples/fleet tests/packaging)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder}/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder} USE_SOURCE_PERMISSIONS PATTERN __pycache__ EXCLUDE)
 endforeach()
 foreach(name name_from nearest number_from program standard_streams text_input)  # those that examples/structured includes

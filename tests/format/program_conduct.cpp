@@ -56,6 +56,9 @@ TEST_CASE("a wrong command line gives exit code 2 in every program") {
                            "kaiju-bench policies x --width 33",
                            "kaiju-bench replay --preset nonsense",
                            "kaiju-bench replay --messages-least 5 --messages-most 4",
+                           "kaiju-bench fleet --rules nonsense",
+                           "kaiju-bench fleet --machines 3 --lose 3",
+                           "kaiju-bench fleet --messages-per-second 1e6 --every-seconds 86400",
                            "kaiju-chat --backend nonsense",
                            "kaiju-chat --say '\377'"}) {
     INFO(line);
@@ -94,7 +97,7 @@ TEST_CASE("--help and --version are a success") {
   for (const char* name : {"inspect", "make", "score", "perplexity", "batch", "bench"})
     for (const char* option : {"--help", "--version"})
       CHECK(exit_code(kPrograms + "/kaiju-" + name + " " + option + " | grep -q .") == 0);
-  for (const char* name : {"ops", "step", "cache", "replay", "serve", "hour"})
+  for (const char* name : {"ops", "step", "cache", "replay", "serve", "hour", "fleet"})
     CHECK(exit_code(kPrograms + "/kaiju-bench " + name + " --version | grep -q '^[0-9.]*$'") == 0);
 }
 
