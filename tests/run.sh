@@ -18,6 +18,9 @@ tools="$root/build/tools"
 "$tools/bin/pip" install -q -r "$root/tests/server/requirements.txt" ||
   echo "going on without: the server is not asked by OpenAI's client, which wants openai from PyPI" >&2
 
+"$tools/bin/pip" install -q -r "$root/examples/gate/requirements.txt" ||
+  echo "going on without: kaiju-gate is not tested, which wants scikit-learn and matplotlib from PyPI" >&2
+
 xgrammar=$(PYTHON="$tools/bin/python3" sh "$root/examples/structured/fetch.sh" "$root/build/xgrammar") ||
   echo "going on without: the server's structured replies are not tried, which want xgrammar from PyPI" >&2
 
