@@ -51,8 +51,8 @@
  *   - The library starts no thread that calls your code.
  *
  * fork(), at any moment
- *   - A child process may use and destroy its parent's models, options bags, errors and runtimes.
- *     The child must not use an options bag that another thread was changing at the moment of the
+ *   - A child process may use and destroy its parent's models, gates, options bags, errors and
+ *     runtimes.  The child must not use an options bag that another thread was changing at the moment of the
  *     fork.  The child process may create its own engines, also with models that its parent
  *     loaded. If the parent created an engine on a GPU, the child process cannot create engines on
  *     a GPU, because CUDA does not allow it.
@@ -98,6 +98,7 @@ typedef struct kaiju_engine kaiju_engine;
 typedef struct kaiju_session kaiju_session;
 typedef struct kaiju_conversation kaiju_conversation;
 typedef struct kaiju_prefix kaiju_prefix;
+typedef struct kaiju_gate kaiju_gate;
 typedef uint64_t
     kaiju_request; /* an id, not a handle: never reused, nothing to free; 0: no request */
 
@@ -914,6 +915,23 @@ KAIJU_API kaiju_status kaiju_prefix_warm(kaiju_engine* engine, const int32_t* to
  * KV would not leave room for a request of the whole context. */
 KAIJU_API kaiju_status kaiju_prefix_pin(kaiju_prefix* prefix, size_t* tokens, kaiju_error** error);
 KAIJU_API void kaiju_prefix_destroy(KAIJU_OWN kaiju_prefix* prefix);
+
+/* -- gate: judges a message by its words, before a model reads it (docs/gate.md) -- */
+/* Reads a gate's file; `path` ends with a zero byte.  The file is not needed any more afterwards.  A
+ * gate is immutable: any number of threads may use it at once. */
+KAIJU_API kaiju_status kaiju_gate_load(const char* path, KAIJU_OWN kaiju_gate** out,
+                                       kaiju_error** error);
+KAIJU_API void kaiju_gate_destroy(KAIJU_OWN kaiju_gate* gate);
+KAIJU_API size_t kaiju_gate_label_count(const kaiju_gate* gate); /* 0 for NULL */
+/* Returns the name of label `index`, borrowed until the gate is destroyed.  Returns KAIJU_NOT_FOUND
+ * if `index` is kaiju_gate_label_count or more. */
+KAIJU_API kaiju_status kaiju_gate_label(const kaiju_gate* gate, size_t index, const char** text,
+                                        size_t* size);
+/* Writes the probability of each label: that it holds for the message.  A text of more than 48
+ * words is judged in windows of 25 to 48 words, and the largest probability of any window counts.
+ * Bytes that are not UTF-8 count as spaces.  Allocates nothing. */
+KAIJU_API kaiju_status kaiju_gate_score(const kaiju_gate* gate, const char* text, size_t size,
+                                        float* probabilities, size_t capacity, size_t* count);
 
 /* -- convenience -- */
 /* Submits a request and steps the engine until the request is done.  `on_text` may be NULL.

@@ -31,6 +31,7 @@
 #include "kaiju/run/devices.hpp"
 #include "kaiju/run/executors.hpp"
 #include "kaiju/text/chat.hpp"
+#include "kaiju/text/message_gate.hpp"
 #include "kaiju/text/tokenizer.hpp"
 
 namespace kaiju {

@@ -47,6 +47,8 @@ NAMES = {
     "conversation_restore": "Engine.restore_conversation",
     "conversation_restore_file": "Engine.restore_conversation_file",
     "prefix_warm": "Prefix", "prefix_pin": "Prefix.pin", "prefix_destroy": "Prefix.close",
+    "gate_load": "Gate", "gate_destroy": "Gate.close", "gate_label_count": "Gate.labels", "gate_label": "Gate.labels",
+    "gate_score": "Gate.score",
     "generate": "Session.generate",  # computes the same through submit, step and poll, which streams share
 }
 ENUMS = {  # by the prefix of the constants
