@@ -24,13 +24,14 @@ static int run(int argc, char** argv) {
   kaiju::bench::add_ops(app, status);
   kaiju::bench::add_step(app, status);
   kaiju::bench::add_cache(app, status);
+  kaiju::bench::add_chains(app, status);
   kaiju::bench::add_replay(app, status);
   kaiju::bench::add_serve(app, status);
   kaiju::bench::add_hour(app, status);
   if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
   if (app.get_subcommands().empty())
-    return kaiju::tools::fail(app, 2,
-                              "name what to measure: ops, step, cache, replay, serve or hour (see kaiju-bench --help)");
+    return kaiju::tools::fail(
+        app, 2, "name what to measure: ops, step, cache, chains, replay, serve or hour (see kaiju-bench --help)");
   return status;
 }
 
