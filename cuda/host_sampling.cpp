@@ -1,24 +1,34 @@
 // HostSampling: samples rows that have a hook or a chain of samplers. See host_sampling.hpp.
 #include "host_sampling.hpp"
 
+#include <atomic>
+#include <new>
 #include <system_error>
 
 namespace kaiju::cuda {
 
 Status HostSampling::have_room(const StepPlan& plan) {
-  if (plan.hooks.size() > 1 && threads_ > 1 && !pool_) start_threads();
+  if (plan.hooks.empty()) return {};
+  KAIJU_TRY(guarded<Status>([&]() -> Status { return have_drawers(plan.hooks.size() > 1), Status(); }));
   const size_t bytes = plan.hooks.size() * row_bytes();
   if (bytes <= memory_.bytes()) return {};
   memory_ = {};
   return take(memory_, bytes, "logits for the host");
 }
 
-// Where the system starts no more threads, the calling one draws alone.
-void HostSampling::start_threads() try {
-  pool_ = std::make_unique<ThreadPool>(threads_);
-  drawers_.resize(static_cast<size_t>(threads_));
-} catch (const std::system_error&) {
-  threads_ = 1;
+void HostSampling::have_drawers(bool many) {
+  if (many && threads_ > 1 && !pool_) {
+    try {
+      pool_ = std::make_unique<ThreadPool>(threads_);
+    } catch (const std::system_error&) {
+      threads_ = 1;  // the system starts no more: the calling thread draws alone
+    }
+  }
+  const auto wanted = static_cast<size_t>(pool_ ? threads_ : 1);
+  while (drawers_.size() < wanted) {
+    drawers_.push_back(std::make_unique<Drawer>());
+    drawers_.back()->sampler.reserve(info_.vocab_size);
+  }
 }
 
 void HostSampling::send_rows(const StepPlan& plan, const float* logits) {
@@ -48,16 +58,22 @@ void HostSampling::sample(const StepPlan& plan, const Slots& slots, const FloatS
     (has_hook ? hooked_ : drawn_).push_back({&segment, logits, &token});
     logits += info_.vocab_size;
   }
+  std::atomic<bool> no_memory = false;
   const auto draw_one = [&](int32_t row, int32_t thread) {
-    draw(plan, slots, float_state, drawn_[static_cast<size_t>(row)], drawers_[static_cast<size_t>(thread)]);
+    try {
+      draw(plan, slots, float_state, drawn_[static_cast<size_t>(row)], *drawers_[static_cast<size_t>(thread)]);
+    } catch (const std::bad_alloc&) {
+      no_memory = true;
+    }
   };
   const auto count = static_cast<int32_t>(drawn_.size());
   if (pool_)
     pool_->parallel_for(count, draw_one);
   else
     for (int32_t row = 0; row < count; ++row) draw_one(row, 0);
+  if (no_memory) throw std::bad_alloc();
   // The host's hooks run on the thread of its call.
-  for (const Row& row : hooked_) draw(plan, slots, float_state, row, drawers_.front());
+  for (const Row& row : hooked_) draw(plan, slots, float_state, row, *drawers_.front());
 }
 
 void HostSampling::draw(const StepPlan& plan, const Slots& slots, const FloatState& float_state, const Row& row,

@@ -21,10 +21,10 @@ class HostSampling {
   // At most `threads` threads draw, the calling one included. The others are started by the first plan that samples
   // several rows on the host.
   HostSampling(std::shared_ptr<Device> device, const ExecutorInfo& info, int32_t threads)
-      : device_(std::move(device)), info_(info), threads_(threads), drawers_(1) {}
+      : device_(std::move(device)), info_(info), threads_(threads) {}
 
-  // Takes pinned memory for as many rows as the plan samples on the host, if it samples more than any before it.
-  // kOutOfMemory if there is none.
+  // Takes what drawing needs, and pinned memory for as many rows as the plan samples on the host, if it samples more
+  // than any before it. kOutOfMemory if there is none.
   Status have_room(const StepPlan& plan);
   // Copies these rows of a step's logits, asynchronous on the device's stream. logits: [samples, vocab_size].
   void send_rows(const StepPlan& plan, const float* logits);
@@ -44,7 +44,7 @@ class HostSampling {
   };
 
   size_t row_bytes() const { return static_cast<size_t>(info_.vocab_size) * sizeof(float); }
-  void start_threads();
+  void have_drawers(bool many);
   void draw(const StepPlan& plan, const Slots& slots, const FloatState& float_state, const Row& row,
             Drawer& drawer) const;
 
@@ -53,7 +53,7 @@ class HostSampling {
   int32_t threads_;
   PinnedBuffer memory_;  // [rows of the largest step so far, vocab_size] float
   std::unique_ptr<ThreadPool> pool_;
-  std::vector<Drawer> drawers_;  // [threads]
+  std::vector<std::unique_ptr<Drawer>> drawers_;  // one for each thread, once a row has been drawn on the host
   std::vector<Row> drawn_, hooked_;
 };
 
