@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Mapping, Sequence
 
 import numpy as np
 
 from . import rates
 from .rates import Share
+from .report import write
 from .wrong import Wrong
 
 try:
@@ -23,16 +25,21 @@ _FEW = 60  # points of a curve are enough
 
 def save(figure: Figure, path: str) -> None:
     """As PNG, SVG or PDF, by the ending."""
+    if path.endswith(".svg"):
+        write(path, svg(figure))
+        return
     try:
-        figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None, dpi=120)
+        figure.savefig(path, dpi=120)
     except (OSError, ValueError) as error:
         raise Wrong(f"{path} cannot be written: {error}") from None
 
 
 def svg(figure: Figure) -> str:
+    """The element alone, without a date, and with two decimals of a point: the same figure is the same small file."""
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None})
-    return text.getvalue().partition("<svg")[1] + text.getvalue().partition("<svg")[2]
+    element = text.getvalue()[text.getvalue().index("<svg") :]
+    return re.sub(r"(\d\.\d\d)\d+", r"\1", element)
 
 
 def _thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
