@@ -2,8 +2,9 @@
 
     python3 tests/import/against_transformers.py SOURCE_FOLDER [--record] [CASE ...]
 
-Without a CASE, all of small_models.py are compared. --record writes expected_logits.json, of which logits.py makes the same comparison without transformers. Needs torch
-and transformers, and exits with 77, which CTest counts as skipped, without them."""
+Without a CASE, all of small_models.py are compared. --record writes expected_logits.json, of which logits.py makes the
+same comparison without transformers. Needs torch and transformers, and exits with 77, which CTest counts as skipped,
+without them."""
 
 import json
 import sys
