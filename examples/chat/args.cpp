@@ -90,15 +90,15 @@ std::optional<int> parse_args(int argc, char** argv, Args& args) {
           ->check(number_from(0.01, 100));
   CLI::Option* guidance = app.add_option_function<double>(
       "--guidance", [&](double weight) { sampling.guidance = weight; },
-      fmt::format("search for the best of {} replies, with this weight of the classifier's scores (default: {})",
-                  kBeams, text(kGuidance)));
+      fmt::format("best of {} replies, the classifier's scores weighing so much (default: {})", kBeams,
+                  text(kGuidance)));
   guidance->option_text("[WEIGHT]")
       ->expected(0, 1)
       ->default_str(text(kGuidance))
       ->check(number_from(0.001, 1000, Zero::kToo));
   for (CLI::Option* each : {temperature, top_p, min_p, top_k, penalty}) guidance->excludes(each);
   option("--safety-tier", sampling.tier, "NAME",
-         "adult or minor: end replies at the tier's limits of the classifier's labels (default: none)")
+         "adult or minor: limits of the classifier that end a reply (default: none)")
       ->check(kaiju::tools::name_from({"adult", "minor"}));
   app.add_flag("--circles", sampling.circles, "let a reply repeat itself over and over (default: end it)");
   app.option_defaults()->group("Machine");
