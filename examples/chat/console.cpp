@@ -275,8 +275,7 @@ class Loop {
   }
 
   void scores(const std::string&) {
-    if (scores_.empty())
-      throw Problem("there are no scores: say something first, to a model with a classifier and without --guidance");
+    if (scores_.empty()) throw Problem("there are no scores: say something first, to a model with a classifier");
     answer(score_table(scores_), 2);
   }
 
