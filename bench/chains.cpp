@@ -53,6 +53,7 @@ std::vector<Chain> chains() {
                                {Kind::kNoRepeatNgram, {4}}})
     made.push_back({{other, temperature}});
   made.push_back({{temperature}});
+  made.push_back({{temperature, {Kind::kMirostat, {5, 0.1}}}});
   made.push_back({{temperature, {Kind::kTopP, {0.95}}}});
   made.push_back({{{Kind::kRepetitionPenalty, {1.1, 64}},
                    {Kind::kFrequencyPenalty, {0.1, 64}},
@@ -102,6 +103,7 @@ std::vector<double> time_row(const Options& options, CpuBackend& backend, const 
     spec.chain = std::make_shared<SamplerChain>(SamplerChain{chain.samplers, {}});
     SampleArgs args{row.data(), options.vocab, &spec};
     args.history = history;
+    args.mu = 10;
     SampledToken token, expected;
     for (args.position = 0; args.position < 4; ++args.position) {
       backend.sample(args, token);

@@ -296,7 +296,8 @@ enum {
   KAIJU_SAMPLER_XTC = 12,               /* probability, threshold (0.1) */
   KAIJU_SAMPLER_DRY = 13,             /* multiplier, base (1.75), allowed length (2), window (0) */
   KAIJU_SAMPLER_NO_REPEAT_NGRAM = 14, /* n */
-  KAIJU_SAMPLER_DYNAMIC_TEMPERATURE = 15 /* low, high (1), exponent (1) */
+  KAIJU_SAMPLER_DYNAMIC_TEMPERATURE = 15, /* low, high (1), exponent (1) */
+  KAIJU_SAMPLER_MIROSTAT = 16             /* tau, eta (0.1); the last sampler of a list */
 };
 
 typedef struct kaiju_option_info {
@@ -589,11 +590,14 @@ KAIJU_API kaiju_status kaiju_options_set_logit_bias(kaiju_options* options, cons
 /* Adds a sampler to the list of the bag, at most 32.  `values` are the sampler's, in the order in
  * which KAIJU_SAMPLER_* names them; values left out at the end have their defaults.  Samplers of a
  * list work one after another, in the order in which they were added, on what the one before has
- * left; a request with a list uses no other sampler.  On a GPU, a list that is not
- * repetition_penalty, temperature, top_k, min_p and top_p in this order, each at most once and
- * without a window, is refused with KAIJU_UNSUPPORTED by the request.  A list takes the place of
- * the options temperature, top_k, top_p, min_p and repetition_penalty, which a bag with a list may
- * not set. */
+ * left; a request with a list uses no other sampler.  With a GPU, the host draws the tokens of a
+ * list that is not repetition_penalty, temperature, top_k, min_p and top_p in this order, each at
+ * most once and without a window.  A list takes the place of the options temperature, top_k, top_p,
+ * min_p and repetition_penalty, which a bag with a list may not set.
+ *
+ * KAIJU_SAMPLER_MIROSTAT remembers how surprising the tokens of a reply were, in each sequence of
+ * its own: a new request begins anew, and a sequence that is cut or forked has what its tokens
+ * left. */
 KAIJU_API kaiju_status kaiju_options_add_sampler(kaiju_options* options, kaiju_sampler sampler,
                                                  const double* values, size_t count,
                                                  kaiju_error** error);

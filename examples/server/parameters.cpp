@@ -29,8 +29,7 @@ struct Foreign {
   double neutral;
 };
 constexpr Foreign kForeign[] = {
-    {"tfs", 1},  {"top_a", 0}, {"mirostat", 0}, {"mirostat_mode", 0}, {"smoothing_factor", 0}, {"guidance_scale", 1},
-    {"skew", 0},
+    {"tfs", 1}, {"top_a", 0}, {"smoothing_factor", 0}, {"guidance_scale", 1}, {"skew", 0},
 };
 
 void refuse_foreign_samplers(const Fields& fields) {
@@ -72,8 +71,20 @@ std::vector<std::string> breakers(const Fields& fields) {
   return list;
 }
 
+// Whether Mirostat 2 is asked for.
+bool wants_mirostat(const Fields& fields) {
+  bool wanted = false;
+  for (const char* name : {"mirostat_mode", "mirostat"}) {
+    const int64_t mode = fields.integer(name, 0, 0, 2);
+    if (mode == 1) throw bad_request(fmt::format("{} 1 is not supported: set it to 2, or leave it out", name), name);
+    wanted |= mode == 2;
+  }
+  return wanted;
+}
+
 // Where a request names a sampler that the engine's fixed order does not have, all of its samplers become a chain, in
-// the order that llama.cpp has by default: penalties first, temperature last.
+// the order that llama.cpp has by default: penalties first, temperature last. With mirostat, which decides what is
+// dropped, no sampler that drops unlikely tokens works, as in llama.cpp.
 void read_chain(const Fields& fields, SamplingParams& to) {
   using Kind = SamplerKind;
   std::vector<Sampler> chain;
@@ -96,27 +107,33 @@ void read_chain(const Fields& fields, SamplingParams& to) {
   const double low = fields.number("dynatemp_low", 1, 0.001, 100), high = fields.number("dynatemp_high", 1, 0.001, 100);
   const double exponent = fields.number("dynatemp_exponent", 1, 0.01, 100);
   const bool dynamic = fields.flag("dynamic_temperature", false);
+  const bool mirostat = wants_mirostat(fields);
+  const double tau = fields.number("mirostat_tau", 5, 0, 100),
+               eta_of_mirostat = fields.number("mirostat_eta", 0.1, 0, 1);
 
   add(to.repetition_penalty != 1, Kind::kRepetitionPenalty, {to.repetition_penalty, last});
   add(frequency != 0, Kind::kFrequencyPenalty, {frequency, last});
   add(presence != 0, Kind::kPresencePenalty, {presence, last});
   add(dry > 0, Kind::kDry, dry_values);
   add(ngram > 0, Kind::kNoRepeatNgram, {ngram});
-  add(sigma > 0, Kind::kTopNSigma, {sigma});
-  add(to.top_k > 0, Kind::kTopK, {static_cast<double>(to.top_k)});
-  add(typical < 1, Kind::kTypicalP, {typical});
-  add(to.top_p < 1, Kind::kTopP, {to.top_p});
-  add(to.min_p > 0, Kind::kMinP, {to.min_p});
-  add(epsilon > 0, Kind::kEpsilonCutoff, {epsilon});
-  add(eta > 0, Kind::kEtaCutoff, {eta});
-  add(xtc > 0, Kind::kXtc, {xtc, threshold});
-  const bool beyond_order = dynamic || (last > 0 && to.repetition_penalty != 1) ||
+  if (!mirostat) {
+    add(sigma > 0, Kind::kTopNSigma, {sigma});
+    add(to.top_k > 0, Kind::kTopK, {static_cast<double>(to.top_k)});
+    add(typical < 1, Kind::kTypicalP, {typical});
+    add(to.top_p < 1, Kind::kTopP, {to.top_p});
+    add(to.min_p > 0, Kind::kMinP, {to.min_p});
+    add(epsilon > 0, Kind::kEpsilonCutoff, {epsilon});
+    add(eta > 0, Kind::kEtaCutoff, {eta});
+    add(xtc > 0, Kind::kXtc, {xtc, threshold});
+  }
+  const bool beyond_order = dynamic || mirostat || (last > 0 && to.repetition_penalty != 1) ||
                             std::ranges::any_of(chain, [](const Sampler& each) { return each.kind > Kind::kTopP; });
   if (!beyond_order) return;
   if (dynamic && to.temperature > 0)
     add(true, Kind::kDynamicTemperature, {low, high, exponent});
   else
     add(to.temperature != 1, Kind::kTemperature, {to.temperature});
+  add(mirostat, Kind::kMirostat, {tau, eta_of_mirostat});
   const SamplingParams defaults;
   to.temperature = defaults.temperature, to.top_k = defaults.top_k, to.top_p = defaults.top_p;
   to.min_p = defaults.min_p, to.repetition_penalty = defaults.repetition_penalty;

@@ -239,7 +239,7 @@ bool Candidates::is_apart(const Near& last, double difference) const {
   });
 }
 
-int32_t Candidates::draw(float factor, uint64_t random) {
+Candidates::Drawn Candidates::draw(float factor, uint64_t random) {
   // The sums of pieces first, so that the masses of one piece alone are added up one by one.
   constexpr int32_t kPiece = 1024;
   uint64_t total = 0;
@@ -255,12 +255,9 @@ int32_t Candidates::draw(float factor, uint64_t random) {
   while (piece + 1 < pieces && target >= weights_[piece]) target -= weights_[piece++];
   const int32_t first = static_cast<int32_t>(piece) * kPiece, here = std::min(kPiece, count_ - first);
   kernels_.masses(logits_ + first, here, best_, factor, masses_.data());
-  uint64_t sum = 0;
-  for (int32_t i = 0; i < here - 1; ++i) {
-    sum += masses_[static_cast<size_t>(i)];
-    if (sum > target) return token(first + i);
-  }
-  return token(first + here - 1);
+  int32_t place = 0;
+  for (uint64_t sum = masses_[0]; place + 1 < here && sum <= target;) sum += masses_[static_cast<size_t>(++place)];
+  return {token(first + place), masses_[static_cast<size_t>(place)], total};
 }
 
 }  // namespace kaiju::cpu

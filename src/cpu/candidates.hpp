@@ -60,7 +60,12 @@ class Candidates {
   bool keep_nearest(uint64_t needed, double log_of_total, double entropy, double error, float* logs);
 
   // The token that a draw with these random bits gives (arithmetic.md, section 6, step 5).
-  int32_t draw(float factor, uint64_t random);
+  struct Drawn {
+    int32_t token;
+    uint32_t mass;
+    uint64_t total;  // of all masses
+  };
+  Drawn draw(float factor, uint64_t random);
 
  private:
   // The last token that a cut keeps, in the order.

@@ -44,13 +44,19 @@ int32_t RowChain::draw(const arith::ChainInput& input, const Row& row) {
     apply(input, sampler);
   }
   if (beyond_) return draw_by_reference(input, row);
-  return row_.draw(factor(), random_bits(input.seed, input.stream, input.position));
+  const Candidates::Drawn drawn = row_.draw(factor(), random_bits(input.seed, input.stream, input.position));
+  const Sampler* const mirostat = arith::mirostat_of(input.samplers);
+  mu_ = mirostat ? arith::next_mu(*mirostat, input.mu, drawn.total, drawn.mass) : 0.0f;
+  return drawn.token;
 }
 
 int32_t RowChain::draw_by_reference(const arith::ChainInput& input, const Row& row) {
   listed_.clear();
   for (int32_t token = 0; token < row.count; ++token) listed_.push_back({row.logits[token], token, 0});
-  return arith::Chain(input, listed_).token();
+  arith::Chain chain(input, listed_);
+  const int32_t token = chain.token();
+  mu_ = chain.mu();
+  return token;
 }
 
 std::span<const arith::Candidate> RowChain::first(int32_t k, const Row& row) {
@@ -101,6 +107,8 @@ void RowChain::apply(const arith::ChainInput& input, const Sampler& sampler) {
       return forbid_ngrams(input, static_cast<size_t>(v[0]));
     case SamplerKind::kDynamicTemperature:
       return heat_by_entropy(v[0], v[1], v[2]);
+    case SamplerKind::kMirostat:
+      return keep_within(input.mu);
   }
 }
 
@@ -327,6 +335,28 @@ void RowChain::exclude_top_choices(uint64_t share) {
   for (const int32_t place : choices)
     if (place != last) row_.set(place, -HUGE_VALF);
   row_.look_again();
+}
+
+// Keeps the best token, and those whose surprise is no more than mu.
+void RowChain::keep_within(float mu) {
+  const uint64_t total = this->total();
+  // The mass at which the surprise is mu; the margin is far above the error of both logarithms.
+  constexpr double kMargin = 0x1p-20;
+  const double edge = static_cast<double>(total) * std::exp2(-static_cast<double>(mu));
+  if (!(edge * (1 - kMargin) <= kWhole)) return row_.keep_best();
+  const auto best = row_.at_least(row_.best())[0];
+  const int32_t first = row_.token(best);
+  row_.keep(row_.at_least_mass(static_cast<uint32_t>(std::max(1.0, edge * (1 - kMargin))), factor()));
+  weigh();
+  const std::span<int32_t> places = row_.at_least(std::numeric_limits<float>::lowest());
+  size_t kept = 0;
+  for (const int32_t place : places) {
+    const uint32_t mass = row_.masses()[place];
+    const bool certain = static_cast<double>(mass) > edge * (1 + kMargin) || row_.token(place) == first;
+    places[kept] = place;
+    kept += certain || arith::surprise(total, mass) <= static_cast<double>(mu) ? 1 : 0;
+  }
+  row_.keep(places.first(kept));
 }
 
 }  // namespace kaiju::cpu

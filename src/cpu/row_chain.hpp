@@ -31,6 +31,8 @@ class RowChain {
     uint64_t total = 0;  // sum of their masses at temperature 1; 0: not known
   };
   int32_t draw(const arith::ChainInput& input, const Row& row);
+  // Of the sampler mirostat, after the last draw; 0 without it.
+  float mu() const { return mu_; }
   // What the last draw chose among; null if arith::Chain drew.
   const Candidates* left() const { return beyond_ ? nullptr : &row_; }
   // The tokens of the k largest logits, with these, in the order.
@@ -72,10 +74,12 @@ class RowChain {
   void cut_below(uint64_t share);
   void cut_eta(double eta);
   void exclude_top_choices(uint64_t share);
+  void keep_within(float mu);
 
   const Kernels& kernels_;
   Candidates row_;
   double temperature_ = 1.0;
+  float mu_ = 0.0f;
   bool beyond_ = false;  // of what the kernels compute: arith::Chain has to draw
   uint64_t total_ = 0;   // of the masses, at this version of the row and this factor; 0: not known
   uint64_t total_version_ = 0;

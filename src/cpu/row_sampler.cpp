@@ -97,7 +97,7 @@ void RowSampler::sample(const SampleArgs& args, SampledToken& result) {
   cpu::RowChain::Row row = plain;
   row.logits = adjusted(args, args.changed ? args.changed : args.logits);
   if (row.logits != plain.logits) row.best = kernels_->maximum(row.logits, count), row.total = 0;
-  arith::ChainInput input{{}, {}, args.history, spec.seed, spec.stream, static_cast<uint64_t>(args.position)};
+  arith::ChainInput input{{}, {}, args.history, spec.seed, spec.stream, static_cast<uint64_t>(args.position), args.mu};
   const std::array<Sampler, 4> fixed = {{{SamplerKind::kTemperature, {spec.temperature}},
                                          {SamplerKind::kTopK, {static_cast<double>(spec.top_k)}},
                                          {SamplerKind::kMinP, {spec.min_p}},
@@ -107,6 +107,7 @@ void RowSampler::sample(const SampleArgs& args, SampledToken& result) {
   else
     input.samplers = std::span(fixed).first(spec.temperature == 0.0f ? 1 : fixed.size());
   result.token = chain_->draw(input, row);
+  result.mu = chain_->mu();
 
   const double log_total = arith::natural_log(total) - kLn2To30;
   result.logprob = arith::logprob(args.logits[result.token], best, log_total);

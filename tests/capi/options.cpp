@@ -235,6 +235,16 @@ TEST_CASE("a list of samplers gives the replies of the same options, and works i
   CHECK(add(plain, KAIJU_SAMPLER_TOP_P, {0}).says("top_p.p is 0"));
   CHECK(add(plain, KAIJU_SAMPLER_TOP_P, {}).says("has one value"));
   CHECK(add(plain, 99, {1}).says("no sampler 99"));
+  CHECK(add(plain, KAIJU_SAMPLER_MIROSTAT, {101}).says("mirostat.tau is 101"));
+  CHECK(add(plain, KAIJU_SAMPLER_MIROSTAT, {5, -0.1}).says("mirostat.eta is -0.1"));
+  const Bag steered;
+  set(steered, KAIJU_GENERATE_MAX_TOKENS, int64_t{24});
+  REQUIRE(add(steered, KAIJU_SAMPLER_MIROSTAT, {0}).status == KAIJU_OK);
+  CHECK(reply(steered) == reply(greedy));  // no surprise
+  REQUIRE(add(steered, KAIJU_SAMPLER_TEMPERATURE, {1}).status == KAIJU_OK);
+  CHECK(ask([&](kaiju_error** e) {
+          return kaiju_engine_submit(host.engine, host.session, nullptr, 0, steered.handle, nullptr, nullptr, e);
+        }).says("a sampler follows mirostat"));
   set(list, KAIJU_GENERATE_TOP_K, int64_t{3});
   CHECK(ask([&](kaiju_error** e) {
           return kaiju_engine_submit(host.engine, host.session, nullptr, 0, list.handle, nullptr, nullptr, e);

@@ -124,8 +124,20 @@ Sampler random_sampler(Rng& rng, SamplerKind kind, const Candidates& left) {
       return {kind, {one_of(rng, {0.0, 1.0, 2.0, 3.0, 6.0})}};
     case SamplerKind::kDynamicTemperature:
       return {kind, {number({0.1, 0.5, 1}), number({0.5, 1, 4, 100}), number({0.01, 1, 0.5, 2, 100})}};
+    case SamplerKind::kMirostat:
+      return {kind, {number({0, 5, 100}), number({0, 0.1, 1})}};
   }
   return {};
+}
+
+// Often the surprise of one of the tokens.
+float random_mu(Rng& rng, const Candidates& left) {
+  if (below(rng, 2) == 0) return static_cast<float>(one_of(rng, {0.0, -1.0, 60.0, 12 * unit(rng)}));
+  uint64_t total = 0;
+  for (const auto& c : left) total += c.mass;
+  const uint32_t mass = left[static_cast<size_t>(below(rng, left.size()))].mass;
+  const auto mu = static_cast<float>(arith::surprise(total, std::max(mass, 1u)));
+  return one_of(rng, {mu, std::nextafter(mu, 0.0f), std::nextafter(mu, 99.0f)});
 }
 
 struct Case {
@@ -155,6 +167,9 @@ Case random_case(Rng& rng, int32_t kind, int32_t size) {
     arith::Chain(made.input, left).token();
     const int32_t which = i == main ? kind : 1 + below(rng, kSamplerKinds);
     made.samplers.push_back(random_sampler(rng, static_cast<SamplerKind>(which), left));
+    if (made.samplers.back().kind != SamplerKind::kMirostat) continue;
+    made.input.mu = random_mu(rng, left);
+    break;  // the last one
   }
   made.input.samplers = made.samplers;
   return made;
@@ -187,14 +202,15 @@ bool same(const Candidates& expected, const cpu::Candidates& found) {
 
 void check(const Case& made, cpu::RowChain& chain, const cpu::Kernels& kernels, int64_t& by_kernels) {
   Candidates expected = candidates_of(made.row);
-  const int32_t token = arith::Chain(made.input, expected).token();
+  arith::Chain plain(made.input, expected);
+  const int32_t token = plain.token();
   const auto count = static_cast<int32_t>(made.row.size());
   const float best = kernels.maximum(made.row.data(), count);
   const uint64_t total = kernels.masses(made.row.data(), count, best, arith::kLog2E, nullptr);
   const cpu::RowChain::Row row{made.row.data(), count, best, made.input.seed % 2 == 0 ? total : 0};
   const int32_t drawn = chain.draw(made.input, row);
   if (chain.left()) ++by_kernels;
-  if (drawn == token && (!chain.left() || same(expected, *chain.left()))) return;
+  if (drawn == token && chain.mu() == plain.mu() && (!chain.left() || same(expected, *chain.left()))) return;
   FAIL_CHECK(text_of(made) << ": drew " << drawn << ", not " << token << ", of "
                            << (chain.left() ? chain.left()->count() : 0) << " tokens, not " << expected.size());
 }

@@ -58,6 +58,17 @@ class OpenAI(OfOpenAI):
             self.assertNotEqual(said(**fields), plain, fields)
             self.assertEqual(said(**fields), said(**fields))
 
+    def test_mirostat_takes_the_place_of_samplers_that_drop(self):
+        def said(**fields):
+            return self.create(temperature=2.5, max_tokens=40, seed=11, extra_body=fields).choices[0].message.content
+
+        steered = said(mirostat_mode=2, mirostat_tau=4, mirostat_eta=0.5)
+        self.assertEqual(said(mirostat=2, mirostat_tau=4, mirostat_eta=0.5, top_k=1, min_p=0.5, xtc_probability=1), steered)
+        self.assertNotEqual(said(mirostat_mode=2, mirostat_tau=1, mirostat_eta=0.5), steered)
+        self.assertEqual(said(mirostat_mode=0, mirostat_tau=3), said())
+        # No surprise at all: the likeliest token each time.
+        self.assertEqual(said(mirostat_mode=2, mirostat_tau=0), self.create(temperature=0, max_tokens=40).choices[0].message.content)
+
     def test_log_probabilities_and_alternatives(self):
         answer = self.create(logprobs=True, top_logprobs=2, temperature=0, max_tokens=4)
         for one in answer.choices[0].logprobs.content:
@@ -90,7 +101,7 @@ class OpenAI(OfOpenAI):
     def test_mistakes_are_the_clients_errors(self):
         for options, says in (({"temperature": 101}, "temperature must be from 0 to 100"), ({"n": 0}, "n must be"),
                               ({"max_tokens": 5000}, "max_tokens is 5000"), ({"logit_bias": {"x": 1}}, "logit_bias must be"),
-                              ({"extra_body": {"mirostat_mode": 2}}, "mirostat_mode is not supported"), ({"frequency_penalty": 101}, "frequency_penalty must be from"),
+                              ({"extra_body": {"mirostat_mode": 1}}, "mirostat_mode 1 is not supported"), ({"extra_body": {"mirostat_tau": -1}}, "mirostat_tau must be from"), ({"frequency_penalty": 101}, "frequency_penalty must be from"),
                               ({"extra_body": {"dry_multiplier": 1, "dry_sequence_breakers": "x"}}, "dry_sequence_breakers must be"),
                               ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools is not supported")):
             with self.assertRaises(openai.BadRequestError) as caught:

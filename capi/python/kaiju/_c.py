@@ -119,6 +119,7 @@ class Sampler(enum.IntEnum):
     DRY = 13
     NO_REPEAT_NGRAM = 14
     DYNAMIC_TEMPERATURE = 15
+    MIROSTAT = 16
 
 
 class Device(enum.IntEnum):

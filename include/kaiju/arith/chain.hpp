@@ -12,6 +12,7 @@
 
 #include "kaiju/arith/chain_history.hpp"
 #include "kaiju/arith/logistic.hpp"
+#include "kaiju/arith/mirostat.hpp"
 #include "kaiju/arith/sampling.hpp"
 
 namespace kaiju::arith {
@@ -29,9 +30,14 @@ class Chain {
 
   int32_t token() {
     for (const Sampler& sampler : input_.samplers) apply(sampler);
-    weigh();
-    return draw(kept_, random_bits(input_.seed, input_.stream, input_.position));
+    const uint64_t total = weigh();
+    const int32_t token = draw(kept_, random_bits(input_.seed, input_.stream, input_.position));
+    if (const Sampler* mirostat = mirostat_of(input_.samplers))
+      mu_ = next_mu(*mirostat, input_.mu, total, find(token)->mass);
+    return token;
   }
+  // Of the sampler mirostat, after token(); 0 without it.
+  float mu() const { return mu_; }
 
  private:
   void apply(const Sampler& sampler) {
@@ -67,6 +73,8 @@ class Chain {
         return forbid_ngrams(static_cast<size_t>(v[0]));
       case SamplerKind::kDynamicTemperature:
         return heat_by_entropy(v[0], v[1], v[2]);
+      case SamplerKind::kMirostat:
+        return keep_within(input_.mu);
     }
   }
 
@@ -244,6 +252,15 @@ class Chain {
     cut_below(std::min(eta, entropic));
   }
 
+  // Keeps the best token, and those whose surprise is no more than mu.
+  void keep_within(float mu) {
+    const uint64_t total = weigh();
+    const Candidate first = best();
+    drop([&](const Candidate& c) {
+      return c.token != first.token && (c.mass == 0 || surprise(total, c.mass) > static_cast<double>(mu));
+    });
+  }
+
   // With this probability, drops all tokens above the threshold but the least likely of them.
   void exclude_top_choices(double probability, double threshold) {
     if (!xtc_works(input_, probability)) return;
@@ -269,6 +286,7 @@ class Chain {
   const ChainInput& input_;
   std::vector<Candidate>& kept_;
   double temperature_ = 1.0;
+  float mu_ = 0.0f;
 };
 
 }  // namespace kaiju::arith

@@ -21,6 +21,7 @@ struct ChainInput {
   uint64_t seed = 0;
   uint32_t stream = 0;
   uint64_t position = 0;  // of the token to draw
+  float mu = 0.0f;        // of the sampler mirostat, before this token
 
   // The newest tokens of the history; 0: all of them.
   std::span<const int32_t> window(double size) const {

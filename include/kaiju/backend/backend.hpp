@@ -59,6 +59,7 @@ struct SampleArgs {
   // [vocab_size] the logits that the token is sampled from, where a hook changed them; null: `logits`
   const float* changed = nullptr;
   std::span<const int32_t> history = {};  // with a chain of samplers: all tokens before the one to draw
+  float mu = 0.0f;                        // of the sampler mirostat, before this token
 };
 
 // The sizes of the largest step that a backend has to compute.

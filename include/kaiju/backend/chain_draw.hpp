@@ -8,14 +8,20 @@
 
 namespace kaiju {
 
-// `candidates` has every token with its logit, in ascending order; the function changes it. It allocates memory, unlike
-// the rest of a step.
-inline int32_t draw_by_chain(const SampleArgs& args, std::vector<arith::Candidate>& candidates) {
+// Draws result.token, and result.mu. `candidates` has every token with its logit, in ascending order; the function
+// changes it. It allocates memory, unlike the rest of a step.
+inline void draw_by_chain(const SampleArgs& args, std::vector<arith::Candidate>& candidates, SampledToken& result) {
   const SamplingSpec& spec = *args.spec;
-  const arith::ChainInput input{spec.chain->samplers, spec.chain->breakers,
-                                args.history,         spec.seed,
-                                spec.stream,          static_cast<uint64_t>(args.position)};
-  return arith::Chain(input, candidates).token();
+  const arith::ChainInput input{spec.chain->samplers,
+                                spec.chain->breakers,
+                                args.history,
+                                spec.seed,
+                                spec.stream,
+                                static_cast<uint64_t>(args.position),
+                                args.mu};
+  arith::Chain chain(input, candidates);
+  result.token = chain.token();
+  result.mu = chain.mu();
 }
 
 }  // namespace kaiju

@@ -56,7 +56,7 @@ inline void sample_row(const SampleArgs& args, std::vector<arith::Candidate>& sc
 
   const arith::Candidate best = *std::min_element(scratch.begin(), scratch.end());
   if (spec.chain) {
-    result.token = draw_by_chain(args, scratch);
+    draw_by_chain(args, scratch, result);
   } else if (spec.temperature == 0.0f) {
     result.token = best.token;
   } else {

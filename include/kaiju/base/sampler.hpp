@@ -25,8 +25,9 @@ enum class SamplerKind : int32_t {
   kDry = 13,                 // multiplier, base, allowed_length, window (don't repeat yourself: p-e-w 2024)
   kNoRepeatNgram = 14,       // n (Paulus et al. 2017)
   kDynamicTemperature = 15,  // low, high, exponent (kalomaze 2023)
+  kMirostat = 16,            // tau, eta (Basu et al. 2021, version 2); the last sampler of a chain
 };
-inline constexpr int32_t kSamplerKinds = 15;
+inline constexpr int32_t kSamplerKinds = 16;
 inline constexpr size_t kMaxSamplers = 32;  // of one chain
 inline constexpr size_t kMaxSamplerValues = 4;
 
@@ -121,6 +122,11 @@ inline constexpr std::array<SamplerInfo, kSamplerKinds> kSamplers = {{
        {"dynamic_temperature.high", "temperature where it is not", 0.001, 100, 1},
        {"dynamic_temperature.exponent", "of the entropy's share in between", 0.01, 100, 1}}},
      3},
+    {SamplerKind::kMirostat,
+     "mirostat",
+     {{{"mirostat.tau", "surprise of a token, in bits, that the reply is steered to", 0, 100, 5},
+       {"mirostat.eta", "how fast it is steered: share of the error that each token corrects", 0, 1, 0.1}}},
+     2},
 }};
 
 // Returns null if there is no such kind.

@@ -13,10 +13,11 @@ namespace kaiju {
 
 class HookedRow {
  public:
-  // Shows the sequence's tokens to the chain, and lets the hook change a copy of args.logits. `args` refers to this
-  // object until the next call.
+  // Shows the sequence's tokens and mu to the chain, and lets the hook change a copy of args.logits. `args` refers to
+  // this object until the next call.
   void prepare(const HookCall& call, const FloatState& float_state, SampleArgs& args) {
     args.history = call.tokens;
+    args.mu = call.mu;
     if (!call.hook) return;
     logits_.assign(args.logits, args.logits + args.vocab_size);
     float_state.as_found([&] { (*call.hook)(logits_, call.tokens); });

@@ -131,7 +131,11 @@ inline Status check_chain(const SamplingParams& params, SamplingSpec& spec) {
     return invalid_argument(
         "temperature, top_k, top_p, min_p or repetition_penalty is set beside a chain of samplers, which has to have "
         "all of them");
-  for (const Sampler& sampler : params.samplers) KAIJU_TRY(check_sampler(sampler));
+  for (const Sampler& sampler : params.samplers) {
+    KAIJU_TRY(check_sampler(sampler));
+    if (sampler.kind == SamplerKind::kMirostat && &sampler != &params.samplers.back())
+      return invalid_argument("a sampler follows mirostat, which has to be the last one of a chain");
+  }
   if (params.breakers.size() > kMaxBreakers)
     return invalid_argument(std::to_string(params.breakers.size()) + " breakers; at most " +
                             std::to_string(kMaxBreakers));

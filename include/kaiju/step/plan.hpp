@@ -58,6 +58,7 @@ using LogitsHook = Function<void(std::span<float> logits, std::span<const int32_
 struct HookCall {
   const LogitsHook* hook = nullptr;  // null: the tokens are for the chain alone
   std::span<const int32_t> tokens;
+  float mu = 0.0f;  // of the sampler mirostat, before the token that is sampled
 };
 
 // Binds a slot of the executor to a sequence before the step's rows run. If tokens of the sequence were dropped, a plan

@@ -17,6 +17,7 @@ struct SampledToken {
   int32_t slot = 0;
   int32_t token = -1;
   float logprob = 0.0f;
+  float mu = 0.0f;                // of the sampler mirostat, after this token
   std::vector<TokenLogprob> top;  // best first
   std::vector<float> scores;      // classifier scores of the sampled row: [labels]; empty if the segment asks for none
 };

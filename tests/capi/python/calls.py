@@ -204,6 +204,9 @@ class OptionNames(OfEngine):
             self.assertEqual(replied(samplers=samplers), hot)
         self.assertNotEqual(hot, replied())
         self.assertEqual(kaiju.sampler_describe(kaiju.Sampler.TOP_K).name, "top_k.k")
+        self.assertEqual(replied(samplers=[("mirostat", 0.0)]), replied())  # no surprise: greedy
+        self.assertEqual(kaiju.sampler_describe(kaiju.Sampler.MIROSTAT, 1).name, "mirostat.eta")
+        self.refused("last one", lambda: replied(samplers=[("mirostat", 5), ("top_k", 5)]))
         self.refused("did you mean 'top_k'", lambda: replied(samplers=[("topk", 5)]))
         self.refused("there are", lambda: replied(samplers=[("zzz", 5)]))
         for wrong in (["top_k"], [("top_k", "5")], [()]):

@@ -1,10 +1,10 @@
 """Section 12 of docs/arithmetic.md (chains of samplers) with sections 1 and 6, written from the text alone, against PROGRAM: equal tokens.
 
-    python3 compare.py PROGRAM [--draws N] [--seed S]
+    python3 compare.py PROGRAM [--rows N] [--draws N] [--seed S]
 
-PROGRAM (chain_draws) reads a draw a line as JSON and prints its token. N draws are made for each sampler, and N for random chains of 2 to 6.
-A draw shows a wrong candidate only if it hits it. Hence many values lie at an edge, where a weight's last unit decides, and a high temperature
-often follows, which makes all candidates that are left about as likely."""
+PROGRAM (chain_draws) reads rows as JSON, one a line, and prints the tokens that it draws from each; it draws by the kernels of every instruction
+set too. N rows are made for each sampler, and N for random chains of 2 to 6, with so many draws each: 100,000 of a sampler by default. Many values
+lie at an edge, where a weight's last unit decides, and a high temperature often follows, which makes all candidates that are left about as likely."""
 import argparse
 import json
 import math
@@ -66,26 +66,29 @@ def order(l):
     return np.argsort(-l, kind="stable").tolist()
 
 
-def philox(draw, last):
-    """The four words of Philox-4x32-10 for a draw; `last` is the counter's last word."""
+def philox(draw, last, count=1):
+    """The first two words of Philox-4x32-10 for so many positions, as lists; `last` is the counter's last word."""
+    low, word, shift = np.uint64(2**32 - 1), np.uint64, np.uint64(32)
     k0, k1 = draw["seed"] % 2**32, draw["seed"] >> 32
-    c0, c1, c2, c3 = draw["position"] % 2**32, draw["position"] >> 32, draw["stream"], last
+    position = np.arange(count, dtype=np.uint64) + word(draw["position"])
+    c0, c1, c2, c3 = position & low, position >> shift, word(draw["stream"]), word(last)
     for _ in range(10):
-        p0, p1 = c0 * 0xD2511F53, c2 * 0xCD9E8D57
-        c0, c1, c2, c3 = p1 >> 32 ^ c1 ^ k0, p1 % 2**32, p0 >> 32 ^ c3 ^ k1, p0 % 2**32
+        p0, p1 = c0 * word(0xD2511F53), c2 * word(0xCD9E8D57)
+        c0, c1, c2, c3 = p1 >> shift ^ c1 ^ word(k0), p1 & low, p0 >> shift ^ c3 ^ word(k1), p0 & low
         k0, k1 = (k0 + 0x9E3779B9) % 2**32, (k1 + 0xBB67AE85) % 2**32
-    return c0, c1, c2, c3
+    return c0.tolist(), c1.tolist()
 
 
-def step_5(draw, ids, w):
-    """The first of the ascending ids whose running sum of w exceeds the target."""
-    out = philox(draw, 0)
-    target = (out[0] + 2**32 * out[1]) * sum(w) >> 64
-    running = 0
-    for i, x in zip(ids, w):
-        running += x
-        if running > target:
-            return int(i)
+def random_bits(draw, count):
+    """X of so many positions."""
+    return [a + 2**32 * b for a, b in zip(*philox(draw, 0, count))]
+
+
+def step_5(X, ids, w):
+    """Of each X, the first of the ascending ids whose running sum of w exceeds the target."""
+    running = np.cumsum(w)
+    total = int(running[-1])
+    return [int(ids[i]) for i in np.searchsorted(running, [x * total >> 64 for x in X], side="right")]
 
 
 def section_6(draw, R=1, T=1, top_k=0, min_p=0, top_p=1):
@@ -110,7 +113,7 @@ def section_6(draw, R=1, T=1, top_k=0, min_p=0, top_p=1):
                 break
         kept = prefix
     kept.sort()
-    return step_5(draw, kept, [w[i] for i in kept])
+    return step_5(random_bits(draw, 1), kept, [w[i] for i in kept])[0]
 
 
 def ln(x):
@@ -120,6 +123,19 @@ def ln(x):
     s = (f - 1) / (f + 1)
     y = s * s
     acc = np.full_like(s, 1 / 25)
+    for k in range(11, -1, -1):
+        acc = (acc * y) + 1 / (2 * k + 1)
+    return (e * LN_2) + ((2 * s) * acc)
+
+
+def ln_of(x):
+    """The same of one integer, without numpy, which is slow at one."""
+    f, e = math.frexp(x)
+    if f < 0.75:
+        f, e = 2 * f, e - 1
+    s = (f - 1) / (f + 1)
+    y = s * s
+    acc = 1 / 25
     for k in range(11, -1, -1):
         acc = (acc * y) + 1 / (2 * k + 1)
     return (e * LN_2) + ((2 * s) * acc)
@@ -164,18 +180,17 @@ def shortest_prefix(indices, w, W, a):
 
 
 class Chain:
-    """A draw's candidates: their ids, ascending, their l, and the temperature."""
+    """A draw's candidates: their ids, ascending, their l, and the temperature. `u`: the random number of xtc."""
 
-    def __init__(self, draw):
+    def __init__(self, draw, u=None):
         self.draw, l = draw, row(draw)
         self.ids = np.flatnonzero(np.isfinite(l))
         self.l, self.T = l[self.ids], 1.0
+        self.u = philox(draw, 1)[0][0] if u is None else u
 
     def apply(self, sampler):
-        SAMPLERS[sampler[0]](self, *sampler[1:])
-
-    def token(self):
-        return step_5(self.draw, self.ids, self.weights()[0])
+        if sampler[0] != "mirostat":
+            SAMPLERS[sampler[0]](self, *sampler[1:])
 
     def weights(self):
         return weights(self.l, self.T)
@@ -292,16 +307,63 @@ class Chain:
             self.epsilon_cutoff(min(eta, math.sqrt(eta) * exp(-self.surprisal()[1])))
 
     def xtc(self, probability=0, threshold=0.1):
-        if philox(self.draw, 1)[0] < round(probability * 2.0**32):
+        if self.u < round(probability * 2.0**32):
             w, W = self.weights()
             reach = [n for n in order(self.l) if reaches(w[n], threshold, W)]
             self.keep(set(range(len(w))) - set(reach[:-1]))
+
+
+    def surprises(self):
+        """In bits, of all candidates; infinity where w = 0."""
+        w, W = self.weights()
+        w = np.array(w, np.float64)
+        return np.where(w > 0, (ln(W) - ln(np.maximum(w, 1))) * LOG2_E, np.inf)
+
+
+def tokens(draw, count):
+    """The tokens of so many positions, with mirostat one after another."""
+    X, coins = random_bits(draw, count), philox(draw, 1, count)[0]
+    thresholds = [round((s[1] if len(s) > 1 else 0) * 2.0**32) for s in draw["samplers"] if s[0] == "xtc"]
+    outcome = [tuple(u < threshold for threshold in thresholds) for u in coins]
+    chains = {}
+    for u, each in zip(coins, outcome):
+        if each not in chains:
+            chain = chains[each] = Chain(draw, u)
+            for sampler in draw["samplers"]:
+                chain.apply(sampler)
+    if draw["samplers"][-1][0] == "mirostat":
+        return steered(draw, X, [chains[each] for each in outcome])
+    drawn = [0] * count
+    for each, chain in chains.items():
+        places = [i for i in range(count) if outcome[i] == each]
+        for i, token in zip(places, step_5([X[i] for i in places], chain.ids, chain.weights()[0])):
+            drawn[i] = token
+    return drawn
+
+
+def steered(draw, X, chains):
+    """The tokens that mirostat, at the end of each chain, draws."""
+    tau, eta = draw["samplers"][-1][1:] + [5, 0.1][len(draw["samplers"][-1]) - 1:]
+    mu, drawn, known = f32(draw["mu"]), [], {}
+    for x, chain in zip(X, chains):
+        if id(chain) not in known:
+            known[id(chain)] = np.array(chain.weights()[0]), chain.surprises(), order(chain.l)[0]
+        w, surprises, first = known[id(chain)]
+        kept = surprises <= np.float64(mu)
+        kept[first] = True
+        ids, w = chain.ids[kept], w[kept]
+        drawn += step_5([x], ids, w)
+        own = int(w[np.searchsorted(ids, drawn[-1])])
+        s = f32((ln_of(int(w.sum())) - ln_of(own)) * LOG2_E)
+        mu = f32(mu - f32(f32(eta) * f32(s - f32(tau))))
+    return drawn
 
 
 PENALTIES = ("repetition_penalty", "frequency_penalty", "presence_penalty", "no_repeat_ngram", "dry")
 TEMPERATURES = ("temperature", "dynamic_temperature")
 FILTERS = ("top_k", "min_p", "top_p", "typical_p", "top_n_sigma", "epsilon_cutoff", "eta_cutoff", "xtc")
 SAMPLERS = {name: getattr(Chain, name) for name in PENALTIES + TEMPERATURES + FILTERS}
+NAMES = list(SAMPLERS) + ["mirostat", "chains"]
 SECTION_6 = {"repetition_penalty": "R", "temperature": "T", "top_k": "top_k", "min_p": "min_p", "top_p": "top_p"}
 
 
@@ -356,7 +418,7 @@ def random_draw(rng):
         period = history[:rng.randint(1, 12)]
         history = [i if rng.random() < 0.95 else rng.randrange(len(l)) for i in (period * len(history))[:len(history)]]
     return {"samplers": [], "logits": l, "history": history, "breakers": rng.sample(range(len(l)), rng.choice((0, 0, 1, 3))),
-            "seed": rng.choice((0, 2**64 - 1, rng.getrandbits(64), rng.getrandbits(64))), "stream": rng.choice((0, 2**32 - 1, rng.getrandbits(32))),
+            "mu": float(f32(rng.choice((0, -1, 60, rng.uniform(0, 12), rng.uniform(0, 12))))), "seed": rng.choice((0, 2**64 - 1, rng.getrandbits(64), rng.getrandbits(64))), "stream": rng.choice((0, 2**32 - 1, rng.getrandbits(32))),
             "position": rng.choice((len(history), rng.getrandbits(32), rng.getrandbits(40)))}
 
 
@@ -416,8 +478,13 @@ def random_sampler(rng, chain, name):
         a, e = random_share(rng, chain, False), exp(-chain.surprisal()[1])
         v = [rng.choice((a, min(1.0, (a / e)**2)))]
     elif name == "xtc":
-        u = philox(chain.draw, 1)[0] / 2.0**32
+        u = chain.u / 2.0**32
         v = [rng.choice((1, 1, 0, 0.5, u, u + 2.0**-33, u + 2.0**-32, 1e-12)), random_share(rng, chain, False)]
+    elif name == "mirostat":
+        v = [rng.choice((0, 5, 100, rng.uniform(0, 6), rng.uniform(0, 6))), rng.choice((0, 0.1, 1, rng.random()))]
+        if rng.random() < 0.5:  # one candidate's surprise decides
+            mu = f32(rng.choice(chain.surprises()))
+            chain.draw["mu"] = float(min(f32(100), rng.choice((mu, np.nextafter(mu, f32(0)), np.nextafter(mu, f32(99))))))
     return [name] + v[:rng.choice([len(v)] * 9 + [rng.randint(0, len(v))])]
 
 
@@ -425,22 +492,23 @@ def names_for(rng, name):
     """The names of a chain about one sampler, or of a random one."""
     if name == "chains":
         if rng.random() < 0.3:
-            return [n for n in SECTION_6 if rng.random() < 0.7]
-        return [rng.choice(list(SAMPLERS)) for _ in range(rng.randint(2, 6))]
+            return [n for n in SECTION_6 if rng.random() < 0.7] or ["temperature"]
+        return [rng.choice(list(SAMPLERS)) for _ in range(rng.randint(2, 6))] + ["mirostat"] * (rng.random() < 0.2)
     before = rng.choice(([], ["powers"], ["temperature"]))
-    return before + [name] + (["even"] if name in FILTERS else ["edge", "even"]) * (rng.random() < 0.7)
+    return before + [name] + (["even"] if name in FILTERS else ["edge", "even"]) * (name != "mirostat" and rng.random() < 0.7)
 
 
-def random_case(seed, name, n):
-    """The nth draw of a sampler: the whole input, the token, and that of section 6 where the chain is one."""
+def random_case(seed, name, n, count):
+    """The nth row of a sampler: the whole input, its tokens, and that of section 6 where the chain is one."""
     rng = random.Random(f"{seed} {name} {n}")
     draw = random_draw(rng)
+    draw["draws"] = count
     chain, fixed = Chain(draw), {"powers": ["temperature", LOG2_E], "even": ["temperature", 1e6]}
     for s in names_for(rng, name):
         draw["samplers"].append(fixed.get(s) or (edge_cutoff(rng, chain) if s == "edge" else random_sampler(rng, chain, s)))
         chain.apply(draw["samplers"][-1])
     six = as_section_6(draw["samplers"])
-    return draw, chain.token(), None if six is None else section_6(draw, **six)
+    return draw, tokens(draw, count), None if six is None else section_6(draw, **six)
 
 
 # Cases that llama.cpp's test-sampling has published: sampler, probabilities, history, what is left of them by id (0: dropped), breakers.
@@ -479,37 +547,51 @@ def published():
     return agree == len(PUBLISHED)
 
 
+class Started:
+    """The program at work on the rows of one sampler."""
+
+    def __init__(self, options, name):
+        self.options, self.name = options, name
+        self.lines, self.answer, self.expected, self.sixes = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+"), [], []
+        for n in range(options.rows):
+            draw, drawn, six = random_case(options.seed, name, n, options.draws)
+            self.lines.write(json.dumps(draw) + "\n")
+            self.expected.append(drawn)
+            self.sixes.append(six)
+        self.lines.seek(0)
+        self.program = subprocess.Popen([options.program], stdin=self.lines, stdout=self.answer, text=True)
+
+    def agrees(self):
+        """Waits for the program, and says what differs."""
+        status = self.program.wait()
+        self.answer.seek(0)
+        got = [[int(token) for token in line.split()] for line in self.answer]
+        got += [[]] * (len(self.expected) - len(got))
+        same = sum(a == b for x, y in zip(self.expected, got) for a, b in zip(x, y))
+        unlike_6 = [n for n, six in enumerate(self.sixes) if six is not None and six != self.expected[n][0]]
+        different = [n for n in range(self.options.rows) if got[n] != self.expected[n]]
+        print(f"{self.name}: {same} of {self.options.rows * self.options.draws} draws agree", flush=True)
+        for n in (different + unlike_6)[:3]:
+            draw, drawn, six = random_case(self.options.seed, self.name, n, self.options.draws)
+            print(f"row {n}: the text gives {drawn}, the program {got[n]}, section 6 {six}\n{json.dumps(draw)}")
+        return status == 0 and not different and not unlike_6
+
+
 def main():
-    """Makes the draws, sends them to the program, compares."""
+    """Makes the rows, sends them to the program, compares."""
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
-    parser.add_argument("--draws", type=int, default=1500)
+    parser.add_argument("--rows", type=int, default=1000)
+    parser.add_argument("--draws", type=int, default=100)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
     options = parser.parse_args()
     print("seed", options.seed, flush=True)
-    known = published()
-    names, expected, sixes = list(SAMPLERS) + ["chains"], [], []
-    with tempfile.TemporaryFile("w+") as lines:
-        for name in names:
-            for n in range(options.draws):
-                draw, token, six = random_case(options.seed, name, n)
-                lines.write(json.dumps(draw) + "\n")
-                expected.append(token)
-                sixes.append(six)
-        lines.seek(0)
-        program = subprocess.run([options.program], stdin=lines, stdout=subprocess.PIPE, text=True)
-    got = program.stdout.split()
-    got += ["nothing"] * (len(expected) - len(got))
-    different = [k for k, token in enumerate(expected) if str(token) != got[k]]
-    unlike_6 = [k for k, six in enumerate(sixes) if six is not None and six != expected[k]]
-    for n, name in enumerate(names):
-        print(f"{name}: {options.draws - sum(k // options.draws == n for k in different)} of {options.draws} draws agree")
-    compared = sum(six is not None for six in sixes)
-    print(f"section 6: {compared - len(unlike_6)} of {compared} chains agree")
-    for k in different[:5] + [k for k in unlike_6 if k not in different[:5]][:5]:
-        draw, token, six = random_case(options.seed, names[k // options.draws], k % options.draws)
-        print(f"{names[k // options.draws]} {k % options.draws}: the text gives {token}, the program {got[k]}, section 6 {six}\n{json.dumps(draw)}")
-    return 1 if different or unlike_6 or program.returncode or not known else 0
+    agree = [published()]
+    started = [Started(options, name) for name in NAMES]
+    agree += [each.agrees() for each in started]
+    compared = sum(six is not None for each in started for six in each.sixes)
+    print(f"section 6: {compared} chains compared")
+    return 0 if all(agree) else 1
 
 
 if __name__ == "__main__":

@@ -185,6 +185,8 @@ inline void EngineImpl::fork_in_flight(Request& request, const Sequence* parent,
   child->counted = kAllCounted;  // no prompt that anybody submitted
   child->counts.prompt_tokens = request.prompt_count;
   child->counts.generated = static_cast<int32_t>(length) - request.prompt_count;
+  child->mus = parent->mus;
+  child->forget_mus();
   child->text = parent->text;
   child->judge = parent->judge;
   child->judge.cut(child->counts.generated);

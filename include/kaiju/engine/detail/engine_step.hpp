@@ -362,6 +362,7 @@ inline void EngineImpl::commit_token(Sequence& sequence, SampledToken& sampled, 
   sequence.tokens->push_back(sampled.token);
   ++sequence.counts.generated;
   ++metrics_.tokens_decoded;
+  if (sequence.mirostat()) sequence.mus.push_back(sampled.mu);
   const bool stop_token =
       std::find(request.stop_tokens.begin(), request.stop_tokens.end(), sampled.token) != request.stop_tokens.end();
   Event event = event_of(sequence, EventKind::kToken);

@@ -42,6 +42,7 @@ inline void Scheduler::cut(Sequence& sequence, int32_t count) {
     sequence.tokens->resize(static_cast<size_t>(count));
     sequence.next = std::min(sequence.next, count);
     sequence.counts.generated = count - sequence.request->prompt_count;
+    sequence.forget_mus();
     sequence.drafts.clear();
     sequence.cut_to.reset();
   };

@@ -175,7 +175,7 @@ inline Status Scheduler::write_segment(Sequence& sequence, StepPlan& plan, int32
   if (sample_count > 0 && sequence.request->shows_tokens) {
     const LogitsHook& hook = sequence.request->hook;
     segment.hook = static_cast<int32_t>(plan.hooks.size());
-    plan.hooks.push_back({hook ? &hook : nullptr, *sequence.tokens});
+    plan.hooks.push_back({hook ? &hook : nullptr, *sequence.tokens, sequence.mu()});
   }
   plan.segments.push_back(segment);
   return {};

@@ -5,12 +5,14 @@
 // segment either: a segment is the rows of one sequence in one step (step/plan.hpp).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "kaiju/arith/mirostat.hpp"
 #include "kaiju/cache/lease.hpp"
 #include "kaiju/engine/detail/banned_phrases.hpp"
 #include "kaiju/engine/detail/beam_group.hpp"
@@ -67,8 +69,9 @@ inline constexpr int32_t kNothingCounted = -1, kAllCounted = std::numeric_limits
 
 struct Sequence {
   std::shared_ptr<Request> request;
-  int32_t index = 0;      // among the request's sequences
-  SamplingSpec sampling;  // with a stream of its own
+  int32_t index = 0;       // among the request's sequences
+  SamplingSpec sampling;   // with a stream of its own
+  std::vector<float> mus;  // of the sampler mirostat, after each generated token; empty without it
 
   SequenceState state = SequenceState::kWaiting;
   int32_t slot = -1;  // in the executor, while it has one (runs())
@@ -117,6 +120,12 @@ struct Sequence {
     if (request->beams && (beam.spare || beam.sampled)) return 0;
     return remaining() - (awaits_guide() ? 1 : 0);
   }
+  // The sampler mirostat of its chain; null: there is none.
+  const Sampler* mirostat() const { return sampling.chain ? arith::mirostat_of(sampling.chain->samplers) : nullptr; }
+  // Of that sampler, before the next token.
+  float mu() const { return !mus.empty() ? mus.back() : mirostat() ? arith::first_mu(*mirostat()) : 0.0f; }
+  // Those of tokens that it no longer has.
+  void forget_mus() { mus.resize(std::min(mus.size(), static_cast<size_t>(counts.generated))); }
   // All is computed but the token sampled last.
   bool decoding() const { return counts.generated > 0 && remaining() == 1; }
   bool started() const { return admitted != TimePoint(); }
