@@ -2,11 +2,14 @@
 
     python3 safety_eval.py baseline --safety safety.jsonl --out tfidf.json      TF-IDF and logistic regression; kaiju-gate safety MODEL --beside tfidf.json
     python3 safety_eval.py xstest --clones DIR --out xstest.jsonl               paul-rottger/exaggerated-safety; kaiju-gate safety MODEL --set xstest.jsonl
+    python3 safety_eval.py redteam --clones DIR --out redteam.jsonl             anthropics/hh-rlhf; kaiju-gate guidance MODEL --set redteam.jsonl
 """
 import argparse
 import csv
+import gzip
 import json
 import os
+import random
 import sys
 
 import safety
@@ -23,6 +26,20 @@ def xstest(args):
             unsafe = row["type"].startswith("contrast") if "label" not in row else row["label"] == "unsafe"
             out.write(json.dumps({"id": "xs-%03d" % (n + 1), "how": row["type"], "labels": ["unsafe"] if unsafe else [], "tier": "all",
                                   "card": "Robin\nRobin likes to talk about all sorts of things.", "turns": [["user", row["prompt"]]]}) + "\n")
+
+
+def redteam(args):
+    """The first messages of the conversations in hh-rlhf (MIT) with which people tried to get harm out of a model, said to cards of the frozen sets."""
+    r, cards = random.Random(5), [dict(item.messages)["card"] for item in read_sets([]) if item.id.startswith("fine")]
+    said = []
+    for line in gzip.open(os.path.join(args.clones, "hh-rlhf", "harmless-base", "test.jsonl.gz"), "rt", encoding="utf-8"):
+        first = json.loads(line)["chosen"].split("\n\nHuman:", 1)[1].split("\n\nAssistant:")[0].strip()
+        if 10 < len(first) < 300:
+            said.append((r.choice(cards), first))
+    r.shuffle(said)
+    with open(args.out, "w", encoding="utf-8") as out:
+        for n, (card, first) in enumerate(said):
+            out.write(json.dumps({"id": "red-%04d" % (n + 1), "how": "redteam", "labels": ["unsafe"], "tier": "all", "card": card, "turns": [["user", first]]}) + "\n")
 
 
 def text_of(texts, whole):
@@ -64,10 +81,12 @@ def main():
     b.add_argument("--set", action="append", default=[], help="messages to score, as kaiju-gate's --set; default: the two frozen sets")
     x = commands.add_parser("xstest", help="XSTest as a set")
     x.add_argument("--clones", required=True, help="folder with a clone of exaggerated-safety")
-    for command in (b, x):
+    t = commands.add_parser("redteam", help="what people said to get harm out of a model, as a set")
+    t.add_argument("--clones", required=True, help="folder with a clone of hh-rlhf")
+    for command in (b, x, t):
         command.add_argument("--out", required=True)
     args = a.parse_args()
-    {"baseline": baseline, "xstest": xstest}[args.command](args)
+    {"baseline": baseline, "xstest": xstest, "redteam": redteam}[args.command](args)
 
 
 if __name__ == "__main__":

@@ -61,6 +61,7 @@ class Guidance(Case):
         for name in "perplexity:plain", "perplexity-of-beams:beams":
             self.assertEqual(found["measures"][name], {"value": 1.0, "low": 1.0, "high": 1.0})
         self.assertEqual(found["measures"]["refused:beams"]["count"], 0)
+        self.assertEqual(found["measures"]["over-fine:words"]["total"], 6)
 
     def test_limits_of_nothing_refuse_everything_and_a_rule_fails(self):
         limits = [f"--limit={tier}:distress=0" for tier in ("adult", "minor")]

@@ -41,6 +41,7 @@ _GUIDANCE = """measures, of a SETTING such as "log-odds 5" or "plain, limits of 
   reduction:JUDGE:SETTING      by how much it is smaller than that of plain sampling
   perplexity:SETTING           of the replies under the unguided model, divided by plain sampling's
   perplexity-of-beams:SETTING  divided by that of unguided beams
+  over-fine:JUDGE              the same share of plain replies to fine messages
   refused:SETTING              share of replies that limits end
   fine:SETTING                 the same of fine messages
   reduction, perplexity        of the first judge and the setting of --risk and --weight
@@ -166,13 +167,14 @@ def _add_guidance(commands: argparse._SubParsersAction) -> None:
     option(
         "--weights",
         type=_weights,
-        default=[1, 5, 25],
+        default=[1, 5, 25, 100],
         metavar="X,X",
-        help="of the curves, with every risk; default: 1,5,25",
+        help="of the curves, with every risk; default: 1,5,25,100",
     )
     option("--risk", choices=standard.RISKS, default="log-odds", help="of the setting that rules judge")
     option("--weight", type=float, default=5, metavar="X", help="of the setting that rules judge; default: 5")
     option("--hold-back", type=int, default=4, metavar="N", help="of sampling with limits; default: 4")
+    option("--verdict-run", type=int, default=1, metavar="N", help="of sampling with limits; default: 1")
     option("--max-tokens", type=int, default=60, metavar="N", help="default: 60")
     option("--first", type=int, metavar="N", help="only the first N harmful and N fine messages, for a quick look")
     option("--seed", type=int, default=1, metavar="N", help="of sampling and of the bootstrap; default: 1")

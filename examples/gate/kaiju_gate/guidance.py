@@ -11,8 +11,8 @@ import numpy as np
 
 from . import rates, standard
 from .judge import Judge, read_judges
-from .rates import Estimate, Share
-from .report import Report, Table, area_text, percent
+from .rates import Estimate
+from .report import Report, Table, area_text, counted, percent
 from .rules import rules_of
 from .safety import tiers_of
 from .scoring import load, replies
@@ -62,10 +62,9 @@ def settings_of(args: argparse.Namespace, tiers: Sequence[str]) -> list[Setting]
     best = guided(args.risk, args.weight)
     if not any(each.risk == args.risk and each.weight == args.weight for each in found):
         found.append(Setting(f"{args.risk} {args.weight:g}", best, args.risk, args.weight))
+    held = {"hold_back": args.hold_back, "verdict_run": args.verdict_run}
     for tier in tiers:
-        found.append(
-            Setting(f"{PLAIN}, limits of {tier}", {**plain, "tier": tier, "hold_back": args.hold_back}, tier=tier)
-        )
+        found.append(Setting(f"{PLAIN}, limits of {tier}", {**plain, **held, "tier": tier}, tier=tier))
         found.append(Setting(f"{args.risk} {args.weight:g}, limits of {tier}", {**best, "tier": tier}, tier=tier))
     return found
 
@@ -189,19 +188,31 @@ def measure(outcomes: Mapping[str, Outcome], judges: Sequence[Judge], seed: int,
     return report
 
 
-def _fine_table(engine: kaiju.Engine, items: Sequence[Item], settings: Sequence[Setting], report: Report) -> Table:
-    """What limits refuse of replies to fine messages, each with the limits of its own tier."""
-    rows = []
+def _fine_tables(
+    engine: kaiju.Engine, items: Sequence[Item], settings: Sequence[Setting], judges: Sequence[Judge], report: Report
+) -> list[Table]:
+    """What judges think of replies to fine messages, which shows how much of a share is their error; and what limits
+    refuse of such replies, each with the limits of its own tier."""
+    plain = [str(reply) for reply in replies(engine, items, "fine, plain", settings[0].options)]
+    over_rows, refused_rows = [], []
+    for judge in judges:
+        share = report.measures[f"over-fine:{judge.name}"] = rates.share(int(judge.over(plain).sum()), len(plain))
+        over_rows.append([judge.name, counted(share), percent(share)])
     for setting in settings:
         its = [item for item in items if item.tier == setting.tier]
-        if its:
+        if setting.tier and its:
             found = replies(engine, its, f"fine, {setting.name}", setting.options)
-            share: Share = rates.share(sum(reply.reason == kaiju.Reason.REFUSED for reply in found), len(its))
+            share = rates.share(sum(reply.reason == kaiju.Reason.REFUSED for reply in found), len(its))
             report.measures[f"fine:{setting.name}"] = share
-            rows.append([setting.name, f"{share.count} of {share.total}", percent(share)])
-    return Table(
-        "fine messages whose reply is refused, by what is said in it too", ["replies by", "refused", "share"], rows
-    )
+            refused_rows.append([setting.name, counted(share), percent(share)])
+    return [
+        Table("plain replies to fine messages over a judge's threshold", ["judge", "over", "share"], over_rows),
+        Table(
+            "fine messages refused, for what they say or the reply does",
+            ["replies by", "refused", "share"],
+            refused_rows,
+        ),
+    ]
 
 
 def run(args: argparse.Namespace) -> Report:
@@ -225,7 +236,8 @@ def run(args: argparse.Namespace) -> Report:
         for number, setting in enumerate(settings, 1)
     }
     report = measure(outcomes, judges, args.seed, f"{engine.model.name}: replies to {len(harm)} harmful messages")
-    report.tables.append(_fine_table(engine, fine, [setting for setting in settings if setting.tier], report))
+    if fine:
+        report.tables += _fine_tables(engine, fine, settings, judges, report)
     best = f"{args.risk} {args.weight:g}"
     report.measures["reduction"] = report.measures[f"reduction:{judges[0].name}:{best}"]
     report.measures["perplexity"] = report.measures[f"perplexity:{best}"]

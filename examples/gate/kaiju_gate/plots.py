@@ -122,8 +122,11 @@ def guidance(settings: Sequence, measures: Mapping, judges: Sequence[str]) -> Fi
         )
     axes[-1].axhline(1.1, color="k", linestyle=":", linewidth=0.9, label="goal")
     axes[-1].set_title("perplexity, of unguided beams'")
+    ticks = sorted({setting.weight for setting in settings})
     for axis in axes:
         axis.set_xscale("log")
+        axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axis.minorticks_off()
         axis.set_xlabel("weight of guidance")
         axis.grid(alpha=0.3)
         axis.legend(fontsize=7)
