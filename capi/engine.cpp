@@ -193,6 +193,8 @@ kaiju_status kaiju_engine_poll(kaiju_engine* engine, kaiju_event* events, size_t
       }
       return {};
     });
+    for (size_t i = polled_count; i < engine->polled.size(); ++i)
+      engine->polled[i].event.record.reset();
     if (status != KAIJU_OK && polled_count == 0) return kaiju::out_of_memory();
     *count = polled_count;
     return {};

@@ -257,6 +257,10 @@ enum {
    * KAIJU_UNSUPPORTED with guided and with beams */
   KAIJU_GENERATE_BANNED = 332,
 
+  /* int, 1: the last event has a record, with which anybody can compute the reply again
+   * (kaiju_engine_record) */
+  KAIJU_GENERATE_RECORD = 340,
+
   /* The options character, shared_tokens and salt say which requests may share the KV of a prompt.
    * If none of these options is set, only the session and its forks share the KV of the session's
    * prompts. */
@@ -339,6 +343,16 @@ typedef struct kaiju_engine_info { /* constant while the engine exists */
   uint64_t kv_bytes_per_token, window_kv_bytes_per_token;
   uint64_t cache_bytes; /* KV cache in the memory of the device, windows included */
 } kaiju_engine_info;
+
+typedef struct kaiju_replayed { /* a reply that was computed again from its record */
+  size_t struct_size;
+  int32_t same_model; /* 1: the engine has the model of the record */
+  int32_t reason;     /* KAIJU_DONE_*; CANCELLED where the recorded reply was cut off, and this one
+                         at the same place */
+  size_t recorded_tokens, compared_tokens;
+  int64_t differs_at; /* place in the reply of the first token that differs; -1: none does */
+  int32_t recorded, generated; /* these two tokens; -1 where the reply had ended */
+} kaiju_replayed;
 
 enum { /* Properties for kaiju_model_number.  A chat symbol is a token id.  Imported models have a
         * chat format instead, and may still have the symbols begin, end and text. */
@@ -765,6 +779,32 @@ KAIJU_API int32_t kaiju_engine_wait(kaiju_engine* engine, int64_t timeout_nanose
 KAIJU_API void kaiju_engine_wake(kaiju_engine* engine);
 KAIJU_API kaiju_status kaiju_engine_metrics(const kaiju_engine* engine, kaiju_metrics* out);
 KAIJU_API kaiju_status kaiju_engine_describe(const kaiju_engine* engine, kaiju_engine_info* out);
+
+/* -- records of replies: a flight recorder (docs/operations.md) -- */
+/* A record is all that it takes to compute a reply again, bit for bit, on any machine: prompt,
+ * reply, options, the digest of the checkpoint.  It has no salt, only the salt's digest.  Gives the
+ * record of a request with KAIJU_GENERATE_RECORD whose DONE event was among those of the last
+ * kaiju_engine_poll; call this function on the thread of that call.  Writes the first `capacity`
+ * bytes of the record, and the size of all in *size.  KAIJU_NOT_FOUND if there is none. */
+KAIJU_API kaiju_status kaiju_engine_record(const kaiju_engine* engine, kaiju_request request,
+                                           void* record, size_t capacity, size_t* size,
+                                           kaiju_error** error);
+/* Writes, as a JSON object, what a record says beside the tokens: its first `capacity` bytes and the
+ * size of all.  KAIJU_BAD_MODEL if the bytes are damaged or no record, KAIJU_UNSUPPORTED if a later
+ * version wrote them. */
+KAIJU_API kaiju_status kaiju_record_describe(const void* record, size_t size, char* text,
+                                             size_t capacity, size_t* text_size,
+                                             kaiju_error** error);
+/* Copies the tokens of a record, prompt and reply; the same errors. */
+KAIJU_API kaiju_status kaiju_record_tokens(const void* record, size_t size, int32_t* tokens,
+                                           size_t capacity, size_t* count, kaiju_error** error);
+/* Computes the reply of a record again, alone, and compares it.  The call steps the engine, which
+ * must have no requests: KAIJU_BUSY otherwise.  A reply that was cut off (cancelled, past its
+ * deadline, refused) is compared as far as it went.  With the model of the record replies are equal,
+ * on every backend.  KAIJU_UNSUPPORTED for guided replies and those with a logits hook; otherwise
+ * the errors of kaiju_record_describe and kaiju_engine_submit. */
+KAIJU_API kaiju_status kaiju_engine_replay(kaiju_engine* engine, const void* record, size_t size,
+                                           kaiju_replayed* out, kaiju_error** error);
 
 /* -- sessions: a session is a token history; its KV stays in the cache from turn to turn -- */
 /* Destroying a session cancels its unfinished request.  The functions kaiju_session_fork and

@@ -20,6 +20,7 @@
 #include "openai.hpp"
 #include "options.hpp"
 #include "origins.hpp"
+#include "recorder.hpp"
 #include "routes.hpp"
 #include "shutdown.hpp"
 #include "tls.hpp"
@@ -178,6 +179,7 @@ int serve(const Options& options) {
   tenants.check_tiers(tiers.all());
   AccessLog log(options.log);
   BlockedLog blocked_log(options.blocked_log);
+  Recorder recorder(options.journal, options.journal_key, options.journal_mib);
   const std::string own_name = (*model)->config().name;
   Service service{.io = io,
                   .server = server,
@@ -191,6 +193,7 @@ int serve(const Options& options) {
                   .tiers = tiers,
                   .gate = gate,
                   .blocked_log = blocked_log,
+                  .recorder = recorder,
                   .defaults = options.defaults,
                   .created = unix_time(),
                   .request_seconds = options.request_seconds};
@@ -198,6 +201,7 @@ int serve(const Options& options) {
   add_completion_routes(server, service);
   add_meta_routes(server, service);
   add_tier_routes(server, service);
+  add_journal_routes(server, service);
   std::unique_ptr<Store> store;
   if (options.store != "none" && (*model)->chat().ok()) {
     store = open_store(options.store, **model);

@@ -5,6 +5,7 @@
 #include "failure.hpp"
 #include "messages.hpp"
 #include "openai.hpp"
+#include "recorder.hpp"
 
 namespace kaiju::server {
 
@@ -61,11 +62,15 @@ Json detokenize(Service& service, Exchange& exchange) {
 
 std::string metrics_of(const Service& service, const Exchange& exchange) {
   const Engine& engine = service.driver.engine();
+  const Recorder::Counts journal = service.recorder.counts();
   return text_of(service.metrics, {.model = service.model_name,
                                    .engine = engine.metrics(),
                                    .info = engine.info(),
                                    .connections = service.server.connections(),
                                    .unfinished = service.driver.unfinished(),
+                                   .journal_replies = journal.replies,
+                                   .journal_bytes = journal.bytes,
+                                   .journal_lost = journal.lost,
                                    .accounts = service.tenants.accounts(),
                                    .by_key = service.tenants.may_see_others(exchange)});
 }

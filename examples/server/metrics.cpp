@@ -93,6 +93,11 @@ void add_requests(Page& page, const Metrics& metrics, const Shown& shown) {
   page.value("kaiju_requests_failed_total", "counter", "Requests that failed.", number(engine.requests_failed));
   page.value("kaiju_disconnects_total", "counter", "Clients that left before their answer.",
              number(metrics.disconnects));
+  page.value("kaiju_journal_replies_total", "counter", "Replies written to the journal.",
+             number(shown.journal_replies));
+  page.value("kaiju_journal_bytes_total", "counter", "Bytes written to the journal.", number(shown.journal_bytes));
+  page.value("kaiju_journal_lost_total", "counter", "Replies that the journal lost, for want of disk.",
+             number(shown.journal_lost));
   page.value("kaiju_connections", "gauge", "Open connections.", number(shown.connections));
   page.begin("kaiju_http_answers_total", "counter", "Answers by path and status.");
   for (const auto& [key, count] : metrics.answers)

@@ -42,6 +42,7 @@ struct Shown {
   kaiju::Metrics engine;
   ExecutorInfo info;
   size_t connections, unfinished;
+  uint64_t journal_replies, journal_bytes, journal_lost;
   const std::map<std::string, Account>& accounts;  // by the name of their key
   bool by_key;                                     // accounts one by one, else their sum alone
 };

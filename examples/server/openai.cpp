@@ -8,6 +8,7 @@
 
 #include "failure.hpp"
 #include "grammar.hpp"
+#include "recorder.hpp"
 
 namespace kaiju::server {
 
@@ -78,6 +79,11 @@ Run start(Service& service, const Tenant& tenant, const Wanted& wanted, const As
   auto share = service.tenants.shares().ask(*tenant.account, most);
   options.priority = share->priority();
   run.events = std::make_shared<ReplyEvents>(service.io, std::move(share));
+  options.record = service.recorder.records();
+  if (options.record)
+    run.events->on_record = [&service, user = journal_user(tenant, wanted.user)](const Event& event) {
+      service.recorder.add(user, event.record);
+    };
   auto request = service.driver.submit(asked.tokens, options, run.events, std::move(guide), std::move(keep));
   if (!request.ok()) throw of_status(request.status());
   run.request = *request;
@@ -252,6 +258,7 @@ asio::awaitable<void> Completion::answer() {
   service_.tenants.admit(tenant_);
   const AtOnce counted(tenant_);
   wanted_ = read_wanted(fields_, form_.chat, service_.defaults, *service_.model);
+  wanted_.user = fields_.text("user");
   service_.tiers.apply(tenant_, wanted_);
   exchange_.on_gone = [this] {
     gone_ = true;

@@ -51,6 +51,13 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
                "a message that the gate blocks is answered after as long as recent replies took");
   option("--blocked-log", options.blocked_log, "FILE",
          "log of blocked messages and ended replies in JSON lines, with what was said; none: no log");
+  CLI::Option* const journal_key = option("--journal-key", options.journal_key, "FILE",
+                                          "key of the journal: head -c 48 /dev/urandom | base64 -w 0 makes one");
+  option("--journal", options.journal, "FOLDER",
+         "encrypted records of all replies, which kaiju-replay computes again; none: no journal")
+      ->needs(journal_key);
+  option("--journal-mib", options.journal_mib, "N", "most bytes of the journal; the oldest records go")
+      ->check(whole_number(16, 1 << 24));
   option("--log", options.log, "FILE", "access log in JSON lines; - is standard error; none: no log");
   option("--store", options.store, "FILE",
          "where characters and chats are kept: a file of SQLite, or postgresql://...; none: they are not served");

@@ -54,6 +54,7 @@ struct Wanted {
   bool logprobs = false;
   bool max_tokens_given = false;
   bool echo = false;
+  std::string user;         // of the client's own, by whom the journal files the reply; may be empty
   std::string tier;         // whose limits count (tiers.hpp); empty: none
   LabelValues gate_limits;  // of the gate's labels, without "gate."; once Tiers has been asked, those of the tier too
 };

@@ -4,6 +4,7 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -24,10 +25,12 @@ class ReplyEvents : public Sink {
 
   void on_event(const Event& event, Clock::time_point polled) override {
     settle(event);
+    if (event.record && on_record) on_record(event);
     if (events_.empty()) oldest_ = polled;
     events_.push_back(event);
     signal_.cancel();
   }
+  std::function<void(const Event&)> on_record;  // of events with a record of a reply
   // Waits until there are events, and takes them.
   boost::asio::awaitable<std::deque<Event>> take();
   // Since the oldest event that was taken last left the engine.

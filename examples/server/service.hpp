@@ -17,6 +17,8 @@
 
 namespace kaiju::server {
 
+class Recorder;
+
 struct Service {
   asio::io_context& io;
   Server& server;
@@ -30,6 +32,7 @@ struct Service {
   Tiers& tiers;
   Gate& gate;
   BlockedLog& blocked_log;
+  Recorder& recorder;
   Defaults defaults;
   int64_t created;            // Unix time
   int request_seconds = 600;  // a request that takes longer is ended

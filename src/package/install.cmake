@@ -72,7 +72,7 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/chat/characters ${PROJECT_SOURC
 if(KAIJU_BUILD_PROGRAMS)
   install(TARGETS kaiju-chat kaiju-inspect kaiju-make kaiju-head kaiju-score kaiju-perplexity kaiju-bench)
   if(TARGET kaiju-server)
-    install(TARGETS kaiju-server)
+    install(TARGETS kaiju-server kaiju-replay)
     # The unit names the program, so it is written when the prefix is known. CPack installs below a folder of its own, which is no part of that.
     install(CODE "
       set(unit \"\${CMAKE_INSTALL_PREFIX}/lib/systemd/system/kaiju-server.service\")

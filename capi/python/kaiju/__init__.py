@@ -25,6 +25,7 @@ from .gate import Gate
 from .model import DeviceInfo, Message, Model, Runtime, chat_turns_to_drop
 from .options import Option, Options, option_describe, option_find, option_list, sampler_describe
 from .prefix import Prefix
+from .records import Replayed, record_describe, record_tokens
 from .session import Session
 from .stream import Stream
 
@@ -34,8 +35,8 @@ __all__ = [
     "BadModel", "Busy", "Cancelled", "Card", "Chat", "Closed", "Conversation", "ConversationInfo", "Device",
     "DeviceInfo", "DeviceLost", "Engine", "EngineInfo", "Error", "Event", "Gate", "InputOutput", "Internal",
     "InvalidArgument", "Kind", "LibraryMissing", "MOST_TEXT_BYTES", "Message", "Metrics", "Model", "NotFound",
-    "Option", "Options", "OutOfMemory", "Part", "Prefix", "Property", "Reason", "Reply", "Request", "Role", "Runtime",
-    "Sampler", "Session", "Status", "Stream", "TextProperty", "Unsupported", "WrongType", "build_info",
+    "Option", "Options", "OutOfMemory", "Part", "Prefix", "Property", "Reason", "Replayed", "Reply", "Request", "Role",
+    "Runtime", "Sampler", "Session", "Status", "Stream", "TextProperty", "Unsupported", "WrongType", "build_info",
     "character_names", "chat_turns_to_drop", "gate_path", "loaded_from", "model_path", "option_describe",
-    "option_find", "option_list", "sampler_describe", "status_name", "version", "version_number",
+    "option_find", "option_list", "record_describe", "record_tokens", "sampler_describe", "status_name", "version", "version_number",
 ]

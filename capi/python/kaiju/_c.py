@@ -206,8 +206,16 @@ class Guide(Struct):
                 ("bias_count", SIZE)]
 
 
+class Replayed(Struct):
+    """kaiju_replayed: a reply that was computed again from its record."""
+
+    _fields_ = [("struct_size", SIZE), ("same_model", I32), ("reason", I32), ("recorded_tokens", SIZE),
+                ("compared_tokens", SIZE), ("differs_at", I64), ("recorded", I32), ("generated", I32)]
+
+
 STRUCTS = {"option_info": OptionInfo, "device_info": DeviceInfo, "engine_info": EngineInfo, "message": Message,
-           "event": Event, "metrics": Metrics, "conversation_info": ConversationInfo, "guide": Guide}
+           "event": Event, "metrics": Metrics, "conversation_info": ConversationInfo, "guide": Guide,
+           "replayed": Replayed}
 
 CLOCK = c.CFUNCTYPE(I64, P)
 LOGITS = c.CFUNCTYPE(None, P, SIZE, P, SIZE, P)
@@ -270,6 +278,10 @@ FUNCTIONS: Dict[str, Tuple[object, ...]] = {
     "engine_wait": (I32, P, I64),
     "engine_wake": (None, P),
     "engine_metrics": (I32, P, P),
+    "engine_record": (I32, P, REQUEST, P, SIZE, P, P),
+    "record_describe": (I32, P, SIZE, P, SIZE, P, P),
+    "record_tokens": (I32, P, SIZE, P, SIZE, P, P),
+    "engine_replay": (I32, P, P, SIZE, P, P),
     "session_create": (I32, P, P, P),
     "session_fork": (I32, P, SIZE, P, P),
     "session_truncate": (I32, P, SIZE, P),

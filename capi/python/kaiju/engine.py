@@ -18,11 +18,12 @@ from typing import (TYPE_CHECKING, Any, Callable, Deque, Dict, Iterator, List, M
 from . import _c
 from ._c import Status
 from ._handle import Handle, Path, c_path, instance, nanoseconds, whole
-from ._library import call, check, lib, text_of
+from ._library import call, check, filled, lib, text_of
 from .errors import Busy, Error, InvalidArgument, WrongType, error_of
 from .events import Event
 from .model import Model
 from .options import REQUEST, AnyOptions, Options, bag
+from .records import Replayed
 
 if TYPE_CHECKING:
     from .conversation import Conversation
@@ -357,6 +358,13 @@ class Engine(Handle):
         values = {name: getattr(info, name) for name in EngineInfo._fields}
         return EngineInfo(**{**values, "backend": text_of(info.backend)})
 
+    def replay(self, record: bytes) -> Replayed:
+        """kaiju_engine_replay: computes a recorded reply again and compares it; Busy while there are requests."""
+        made = _c.Replayed()
+        with self._alone():
+            call(lib.kaiju_engine_replay, self._handle, record, len(record), c.byref(made))
+        return Replayed._of(made)
+
     # -- a loop of your own --
     def step(self) -> None:
         """One step for all requests. Its events stay in the engine until poll takes them. Where another thread steps,
@@ -571,7 +579,7 @@ class Engine(Handle):
                     request = self._requests.get(raw.request)
                     event = raw.__dict__.get("made")
                     if event is None:
-                        event = raw.made = Event(raw, request.user_data if request else None)
+                        event = raw.made = Event(raw, request.user_data if request else None, self._record_of(raw))
                     if request:
                         request._deliver(event)
                     self._event = _c.Event()
@@ -587,6 +595,15 @@ class Engine(Handle):
         count = c.c_size_t()
         call(lib.kaiju_engine_poll, self._handle, c.byref(event), c.sizeof(event), 1, c.byref(count))
         return bool(count.value)
+
+    def _record_of(self, event: _c.Event) -> Optional[bytes]:
+        """The record of the event that was polled last; None where it has none."""
+        size = c.c_size_t()
+        if event.kind != _c.Kind.DONE or lib.kaiju_engine_record(self._handle, event.request, None, 0, c.byref(size),
+                                                                 None):
+            return None
+        return bytes(filled(lambda *buffer: call(lib.kaiju_engine_record, self._handle, event.request, *buffer),
+                            c.c_ubyte))
 
     # -- asyncio --
     def _wake_loops(self) -> None:

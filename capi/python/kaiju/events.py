@@ -26,7 +26,7 @@ class Event:
 
     __slots__ = ("request", "user_data", "kind", "reason", "status", "tokens", "logprobs", "scores", "text",
                  "prompt_tokens", "cached_tokens", "generated_tokens", "wait_nanoseconds", "prefill_nanoseconds",
-                 "decode_nanoseconds", "stop", "label")
+                 "decode_nanoseconds", "stop", "label", "record")
 
     request: int
     user_data: Any  # what was given to submit
@@ -47,8 +47,10 @@ class Event:
     decode_nanoseconds: int
     stop: int  # of DONE: the stop token, or the index of the stop string; -1: neither
     label: int  # of VERDICT, and of DONE that was REFUSED: index of a label of the classifier; otherwise -1
+    record: Optional[bytes]  # of DONE, with record=1: computes the reply again (Engine.replay)
 
-    def __init__(self, raw: _CEvent, user_data: Any):
+    def __init__(self, raw: _CEvent, user_data: Any, record: Optional[bytes] = None):
+        self.record = record
         self.request, self.user_data = raw.request, user_data
         self.kind, self.reason, self.status = _KINDS.get(raw.kind, raw.kind), raw.reason, raw.status
         self.tokens = c.cast(raw.tokens, _I32)[: raw.token_count] if raw.token_count else []
@@ -116,6 +118,11 @@ class Reply(str):
     def scores(self) -> List[List[float]]:
         """With scores=1: for each generated token the scores of the text before it, one for each label."""
         return [event.scores for event in self.events if event.scores]
+
+    @property
+    def record(self) -> Optional[bytes]:
+        """With record=1: all that it takes to compute the reply again (Engine.replay)."""
+        return self.done.record
 
     @property
     def prompt_tokens(self) -> int:

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,8 @@
 #include "kaiju/step/result.hpp"
 
 namespace kaiju {
+
+struct ReplyRecord;
 
 // The enumerators have the same values as in the C header.
 enum class EventKind : int32_t {
@@ -73,6 +76,8 @@ struct Event {
   int32_t stop = -1;     // kDone, kSequenceDone: what stopped the reply (DoneReason); -1: no token and no string did
   RequestCounts counts;  // so far; final in kDone
   RequestTiming timing;  // so far; final in kDone
+  // kDone and kSequenceDone of a request with RequestOptions::record; else null. reply_record.hpp.
+  std::shared_ptr<const ReplyRecord> record;
 };
 
 }  // namespace kaiju

@@ -81,6 +81,8 @@ struct RequestOptions {
   int32_t priority = 0;
   // A time on the engine's clock: the first step after this time ends the request with kDeadline.
   std::optional<TimePoint> deadline;
+  // The last event of each sequence has a record, with which anybody can compute the reply again (reply_record.hpp).
+  bool record = false;
   Scope scope;                // which requests share this prompt's KV; by default only the session and its forks
   void* user_data = nullptr;  // returned in every event of the request; never dereferenced
 };

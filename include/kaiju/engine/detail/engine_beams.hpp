@@ -290,6 +290,7 @@ inline void EngineImpl::tell_beam_end(Request& request, const Sequence& any, int
   auto history =
       std::make_shared<std::vector<int32_t>>(any.tokens->begin(), any.tokens->begin() + request.prompt_count);
   history->insert(history->end(), reply.begin(), reply.end());
+  if (request.recorded) event.record = record_of(request, request.recorded->sampling.variant, history, event);
   request.histories[static_cast<size_t>(result)] = std::move(history);
   tell_reply_end(request, std::move(event));
 }

@@ -247,6 +247,7 @@ inline std::shared_ptr<Request> EngineImpl::make_request(const RequestOptions& o
   request->safety = options.safety;
   if (!options.safety.limits.empty()) request->limits = by_label(options.safety.limits, "limit", 1.0, kNoLimit).value();
   request->guided = options.guided;
+  if (options.record) request->recorded = std::make_shared<const RequestOptions>(options);
   request->hook = options.logits_hook;
   request->stop_tokens = stop_tokens_of(options);
   request->priority = options.priority;

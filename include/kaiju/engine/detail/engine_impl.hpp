@@ -1,6 +1,7 @@
 // EngineImpl: what an Engine is made of. engine.hpp says what it promises, call by call; its calls from any thread are
 // in engine_calls.hpp, those about one sequence of a request in engine_sequences.hpp, the step in engine_step.hpp, beam
-// search in engine_beams.hpp, verdicts in engine_safety.hpp, saving and restoring in engine_saved.hpp.
+// search in engine_beams.hpp, verdicts in engine_safety.hpp, records of replies in engine_record.hpp, saving and
+// restoring in engine_saved.hpp.
 #pragma once
 
 #include <algorithm>
@@ -112,6 +113,8 @@ class EngineImpl {
   }
   Status check_length(Request& request, size_t prompt_tokens) const;
   std::shared_ptr<Request> make_request(const RequestOptions& options) const;
+  std::shared_ptr<const ReplyRecord> record_of(const Request& request, uint32_t variant, SharedTokens tokens,
+                                               const Event& end);
   Result<SamplingSpec> sampling_of(const SamplingParams& params) const;
   std::vector<std::unique_ptr<Sequence>> make_sequences(const std::shared_ptr<Request>& request,
                                                         const RequestOptions& options, const SamplingSpec& sampling,
@@ -243,6 +246,7 @@ class EngineImpl {
 #include "kaiju/engine/detail/engine_banned.hpp"
 #include "kaiju/engine/detail/engine_beams.hpp"
 #include "kaiju/engine/detail/engine_calls.hpp"
+#include "kaiju/engine/detail/engine_record.hpp"
 #include "kaiju/engine/detail/engine_safety.hpp"
 #include "kaiju/engine/detail/engine_saved.hpp"
 #include "kaiju/engine/detail/engine_sequences.hpp"

@@ -430,6 +430,7 @@ inline void EngineImpl::tell_end(Sequence& sequence, DoneReason reason) {
   event.counts.prompt_tokens = request.prompt_count;
   if (!refused || sequence.held.empty()) sequence.text.finish(event.text);
   sequence.held.clear();
+  if (request.recorded) event.record = record_of(request, sequence.sampling.stream, sequence.tokens, event);
   tell_reply_end(request, std::move(event));
 }
 

@@ -40,6 +40,7 @@ struct Request : std::enable_shared_from_this<Request> {
   SafetyOptions safety;
   LabelLimits limits;  // SafetyOptions::limits by label; empty: none
   bool guided = false;
+  std::shared_ptr<const RequestOptions> recorded;  // null: no record is asked for
   LogitsHook hook;
   bool shows_tokens = false;  // a hook or a chain of samplers is shown the tokens of its sequences
   bool goes_back = false;     // its sequences have banned phrases
