@@ -224,7 +224,7 @@ def _add_release_sizes(command: argparse.ArgumentParser) -> None:
     option("--only", metavar="PART,PART", help="texts, questions, conversations, safety, needles, replay, speed")
     option("--questions", type=int, metavar="N", help="persona questions of each kind; default: 200, quick 20")
     option("--conversations", type=int, metavar="N", help="of each tier; default: 200, quick 20")
-    option("--needles", type=int, metavar="N", help="in each cell of depth and length; default: 8, quick 2")
+    option("--needles", type=int, metavar="N", help="in each cell of depth and length; default: 8, quick 1")
 
 
 def _add_release(commands: argparse._SubParsersAction) -> None:
@@ -238,7 +238,7 @@ def _add_release(commands: argparse._SubParsersAction) -> None:
     )
     _common(command)
     _tiers(command)
-    _outputs(command, standard.release(False, False))
+    _outputs(command, standard.release(False))
     _add_judge(command)
     _add_release_sizes(command)
     option = command.add_argument

@@ -19,7 +19,7 @@ class Plan:
     text_tokens: int  # of a domain
     questions: int  # of each kind
     conversations: int  # of each tier
-    messages: int | None  # of each safety set; None: all
+    harmful: int | None  # messages that limits should block; None: all
     needles: int  # in each cell of depth and length
     requests: int  # replayed in each tier
     rounds: int  # of timing
@@ -29,7 +29,7 @@ class Plan:
 
 
 WHOLE = Plan(8192, 200, 200, None, 8, 10000, 5)
-QUICK = Plan(1024, 20, 20, 200, 2, 1000, 2)
+QUICK = Plan(1024, 20, 20, 200, 1, 1000, 3)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,13 +18,10 @@ from .paired import exact
 
 
 def some(items: Sequence[Item], signals: Sequence[str], count: int | None) -> list[Item]:
-    """Of harmful and of fine messages `count` each, from everywhere in the sets."""
-    found = []
-    for harmful in (True, False):
-        group = [item for item in items if item.harmful(signals) is harmful]
-        step = max(len(group) // count, 1) if count else 1
-        found += group[::step][:count]
-    return found
+    """All fine messages, whose rules are about one in a hundred, and `count` harmful ones from everywhere in the sets."""
+    harmful = [item for item in items if item.harmful(signals)]
+    step = max(len(harmful) // count, 1) if count else 1
+    return [item for item in items if not item.harmful(signals)] + harmful[::step][:count]
 
 
 def scores(engine: kaiju.Engine, items: Sequence[Item]) -> Scores | None:

@@ -41,23 +41,22 @@ def _haystack(axis: Axes, shares: np.ndarray, title: str) -> None:
 
 def release(measures: Measures, haystacks: Mapping[str, np.ndarray], aspects: Mapping[str, np.ndarray]) -> Figure:
     """haystacks: shares [depths, lengths] by title; aspects: each conversation's score by tier and model."""
-    figure = Figure(figsize=(11, 7.5 + 2.4 * bool(haystacks)))
-    rows = 3 if haystacks else 2
-    grid = figure.add_gridspec(rows, 12)
-    tops = [figure.add_subplot(grid[0, at : at + 4]) for at in (0, 4, 8)]
-    _bars(tops[0], measures, ["persona-down", "judge-down", "needle-down"], "points of 100 down")
-    _bars(tops[1], measures, ["perplexity-up", "slower"], "ratio to the current model")
-    _bars(tops[2], measures, ["fine-up", "harm-down", "reuse-down", "replay-down"], "points down, %", 100)
-    left, right = figure.add_subplot(grid[1, :5]), figure.add_subplot(grid[1, 6:])
+    figure = Figure(figsize=(12, 6.5 + 3 * bool(haystacks)), layout="constrained")
+    rows = figure.subfigures(3 if haystacks else 2, 1)
+    first, second, third = rows[0].subplots(1, 3)
+    _bars(first, measures, ["persona-down", "judge-down", "needle-down"], "points of 100 down")
+    _bars(second, measures, ["perplexity-up", "slower"], "ratio to the current model")
+    _bars(third, measures, ["fine-up", "harm-down", "reuse-down", "replay-down"], "points down, %", 100)
+    left, right = rows[1].subplots(1, 2)
     _bars(left, measures, ["kl:"], "KL, nats")
     if aspects:
-        right.boxplot(list(aspects.values()), orientation="horizontal", widths=0.6)
+        right.boxplot(list(aspects.values()), vert=False, widths=0.6)
         right.set_yticks(range(1, len(aspects) + 1), list(aspects))
         right.invert_yaxis()
         right.set_title("the judge's scores of conversations")
         right.grid(alpha=0.3)
-    for number, (title, shares) in enumerate(haystacks.items()):
-        wide = 12 // len(haystacks)
-        _haystack(figure.add_subplot(grid[2, number * wide : (number + 1) * wide]), shares, title)
-    figure.set_layout_engine("constrained")
+    if haystacks:
+        axes = rows[2].subplots(1, len(haystacks), squeeze=False)[0]
+        for axis, (title, shares) in zip(axes, haystacks.items()):
+            _haystack(axis, shares, title)
     return figure

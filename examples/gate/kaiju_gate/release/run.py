@@ -75,7 +75,7 @@ def asked_of(args: argparse.Namespace, context: int) -> Asked:
         parts,
         questions.questions(plan.questions) if {"questions", "texts"} & set(parts) else [],
         conversations(plan.conversations) if {"conversations", "replay"} & set(parts) else [],
-        heads.some(read_sets(args.set), args.signal, plan.messages) if "safety" in parts else [],
+        heads.some(read_sets(args.set), args.signal, plan.harmful) if "safety" in parts else [],
         needle.needles(plan.needles, context) if "needles" in parts else [],
     )
 
@@ -170,7 +170,7 @@ def compare(candidate: Measured, current: Measured, asked: Asked, judge: Judge, 
     if "speed" in asked.parts:
         speed.report(report, speed.times(paths, asked.plan.rounds, asked.settings))
     haystacks = _haystacks(asked, candidate, current)
-    report.judge(rules_of(standard.release(args.quick, args.warm_up_planned), args.fail_if))
+    report.judge(rules_of(standard.release(args.warm_up_planned), args.fail_if))
 
     def draw():
         from . import pictures
