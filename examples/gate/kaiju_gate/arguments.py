@@ -7,11 +7,12 @@ from typing import Sequence
 
 from . import standard
 
-COMMANDS = ("release", "safety", "limits", "guidance", "labelled")
+COMMANDS = ("release", "judge", "safety", "limits", "guidance", "labelled")
 
 _DESCRIPTION = """What a model must pass before it serves.
 
   kaiju-gate CANDIDATE --against CURRENT  everything: may it replace the model that serves?
+  kaiju-gate judge --ratings FILE         does a judge of conversations agree with people, and did it drift?
   kaiju-gate safety MODEL                 areas under ROC curves and block rates, with intervals and limits
   kaiju-gate safety MODEL --replay FILE   blocked messages, judged again
   kaiju-gate safety MODEL --evening       a day of traffic with an evening of drama
@@ -67,6 +68,18 @@ examples:
   kaiju-gate new.safetensors --against kaiju-nano.safetensors --quick
   kaiju-gate new.safetensors --against old.safetensors --json gate.json --html gate.html --warm-up-planned
   kaiju-gate new.safetensors --against old.safetensors --judge-url http://127.0.0.1:8000/v1 --judge-model big"""
+
+
+_JUDGE = """measures, correlations from -1 to 1:
+  people                  rank correlation of the judge's scores and people's ratings
+  people-near             share of scores within 1 of the rating
+  people-above            mean score above the mean rating
+  length-of-judge, length-of-people
+                          rank correlation with the replies' length
+  padding, flattery       points of 100 gained by longer replies, and by replies that only agree
+  drift, drift-order      with --before: points by which the mean moved, and the rank correlation with then
+
+FILE: a .json of ConvAI2 (data_volunteers.json), or .jsonl with {"card", "turns", "rating"} a line."""
 
 
 def _common(command: argparse.ArgumentParser) -> None:
@@ -218,6 +231,23 @@ def _add_judge(command: argparse.ArgumentParser) -> None:
     option("--judge-model", metavar="NAME", help="the model to ask there. The key is OPENAI_API_KEY of the environment")
 
 
+def _add_judged(commands: argparse._SubParsersAction) -> None:
+    command = commands.add_parser(
+        "judge",
+        help="does a judge agree with people, and did it drift?",
+        epilog=_JUDGE,
+        description="Has a judge score conversations that people rated, and longer and more agreeable forms of them.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    option = command.add_argument
+    option("--ratings", action="append", required=True, metavar="FILE", help="rated conversations; again for more")
+    option("--count", type=int, default=50, metavar="N", help="how many of them; 0: all. Default: 50")
+    option("--before", metavar="FILE", help="what --json wrote in an earlier run")
+    _add_judge(command)
+    _outputs(command, standard.JUDGE)
+    command.set_defaults(signal=None)
+
+
 def _add_release_sizes(command: argparse.ArgumentParser) -> None:
     option = command.add_argument
     option("--quick", action="store_true", help="20 conversations of each tier instead of 200, and less of all else")
@@ -255,6 +285,7 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_release(commands)
+    _add_judged(commands)
     _add_safety(commands)
     _add_limits(commands)
     _add_guidance(commands)

@@ -50,6 +50,8 @@ def _report(args: argparse.Namespace) -> Report:
         from .labelled import run
     elif args.command == "release":
         from .release.run import run
+    elif args.command == "judge":
+        from .release.calibrate import run
     else:
         run = _safety
     return run(args)
