@@ -7,8 +7,12 @@ from typing import Sequence
 
 from . import standard
 
+COMMANDS = ("release", "judge", "safety", "limits", "guidance", "labelled")
+
 _DESCRIPTION = """What a model must pass before it serves.
 
+  kaiju-gate CANDIDATE --against CURRENT  everything: may it replace the model that serves?
+  kaiju-gate judge --ratings FILE         does a judge of conversations agree with people, and did it drift?
   kaiju-gate safety MODEL                 areas under ROC curves and block rates, with intervals and limits
   kaiju-gate safety MODEL --replay FILE   blocked messages, judged again
   kaiju-gate safety MODEL --evening       a day of traffic with an evening of drama
@@ -48,6 +52,34 @@ _GUIDANCE = """measures, of a SETTING such as "log-odds 5" or "plain, limits of 
 
 example:
   kaiju-gate guidance kaiju-nano.safetensors --judge texts=safety.jsonl --judge replies=replies.jsonl --html g.html"""
+
+
+_RELEASE = """measures; DOWN is in points of 100, and T is a tier:
+  perplexity:DOMAIN, perplexity-up:DOMAIN (a ratio), kl:DOMAIN (nats)
+  persona:KIND, persona-down:KIND              facts asked for at turn1, turn4, turn8, and far: beyond the window
+  judge:T, judge-down:T, judge, judge-length   1 to 5; the last is the rank correlation with the replies' length
+  auc:LABEL, fine:T, harm:T, ...               those of kaiju-gate safety; fine-up:T, harm-down:T, labels-lost
+  needle, needle-down, ...:beyond              facts in long chats; beyond: farther back than the window
+  reuse:T, reuse-down:T                        prompt tokens of the played conversations that were in the cache
+  replay:T, replay-down:T                      the same of replayed traffic
+  slower:prefill, slower:decode                time divided by the current model's
+
+examples:
+  kaiju-gate new.safetensors --against kaiju-nano.safetensors --quick
+  kaiju-gate new.safetensors --against old.safetensors --json gate.json --html gate.html --warm-up-planned
+  kaiju-gate new.safetensors --against old.safetensors --judge-url http://127.0.0.1:8000/v1 --judge-model big"""
+
+
+_JUDGE = """measures, correlations from -1 to 1:
+  people                  rank correlation of the judge's scores and people's ratings
+  people-near             share of scores within 1 of the rating
+  people-above            mean score above the mean rating
+  length-of-judge, length-of-people
+                          rank correlation with the replies' length
+  padding, flattery       points of 100 gained by longer replies, and by replies that only agree
+  drift, drift-order      with --before: points by which the mean moved, and the rank correlation with then
+
+FILE: a .json of ConvAI2 (data_volunteers.json), or .jsonl with {"card", "turns", "rating"} a line."""
 
 
 def _common(command: argparse.ArgumentParser) -> None:
@@ -193,11 +225,67 @@ def _add_labelled(commands: argparse._SubParsersAction) -> None:
     command.set_defaults(signal=None, json=None, html=None, plot=None)
 
 
+def _add_judge(command: argparse.ArgumentParser) -> None:
+    option = command.add_argument
+    option("--judge-url", metavar="URL", help="of an endpoint of OpenAI's protocol that judges; default: rules of thumb")
+    option("--judge-model", metavar="NAME", help="the model to ask there. The key is OPENAI_API_KEY of the environment")
+
+
+def _add_judged(commands: argparse._SubParsersAction) -> None:
+    command = commands.add_parser(
+        "judge",
+        help="does a judge agree with people, and did it drift?",
+        epilog=_JUDGE,
+        description="Has a judge score conversations that people rated, and longer and more agreeable forms of them.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    option = command.add_argument
+    option("--ratings", action="append", required=True, metavar="FILE", help="rated conversations; again for more")
+    option("--count", type=int, default=50, metavar="N", help="how many of them; 0: all. Default: 50")
+    option("--before", metavar="FILE", help="what --json wrote in an earlier run")
+    _add_judge(command)
+    _outputs(command, standard.JUDGE)
+    command.set_defaults(signal=None)
+
+
+def _add_release_sizes(command: argparse.ArgumentParser) -> None:
+    option = command.add_argument
+    option("--quick", action="store_true", help="20 conversations of each tier instead of 200, and less of all else")
+    option("--only", metavar="PART,PART", help="texts, questions, conversations, safety, needles, replay, speed")
+    option("--questions", type=int, metavar="N", help="persona questions of each kind; default: 200, quick 20")
+    option("--conversations", type=int, metavar="N", help="of each tier; default: 200, quick 20")
+    option("--needles", type=int, metavar="N", help="in each cell of depth and length; default: 8, quick 1")
+
+
+def _add_release(commands: argparse._SubParsersAction) -> None:
+    command = commands.add_parser(
+        "release",
+        help="everything: may a checkpoint replace the one that serves?",
+        epilog=_RELEASE,
+        description="Measures a checkpoint and the current one, and fails where it is worse. The command's name may be "
+        "left out.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _common(command)
+    _tiers(command)
+    _outputs(command, standard.release(False))
+    _add_judge(command)
+    _add_release_sizes(command)
+    option = command.add_argument
+    option("--against", required=True, metavar="CURRENT", help="the checkpoint that serves")
+    option("--backend", default="auto", metavar="NAME", help="default: auto")
+    option("--domain", action="append", default=[], metavar="NAME=FILE", help="text or .jsonl; default: four domains")
+    option("--traffic", metavar="FILE", help="options of kaiju-bench replay by tier; default: traffic.json")
+    option("--warm-up-planned", action="store_true", help="the cache's rules do not block: prefixes are warmed first")
+
+
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="kaiju-gate", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_release(commands)
+    _add_judged(commands)
     _add_safety(commands)
     _add_limits(commands)
     _add_guidance(commands)

@@ -9,7 +9,7 @@ import sys
 from typing import Sequence
 
 from . import standard
-from .arguments import parser
+from .arguments import COMMANDS, parser
 from .report import Report, publish
 from .wrong import Wrong
 
@@ -48,13 +48,23 @@ def _report(args: argparse.Namespace) -> Report:
         from .guidance import run
     elif args.command == "labelled":
         from .labelled import run
+    elif args.command == "release":
+        from .release.run import run
+    elif args.command == "judge":
+        from .release.calibrate import run
     else:
         run = _safety
     return run(args)
 
 
+def _spelled_out(arguments: Sequence[str]) -> list[str]:
+    """`CANDIDATE --against CURRENT` is short for `release CANDIDATE --against CURRENT`."""
+    short = any(text == "--against" or text.startswith("--against=") for text in arguments)
+    return ["release", *arguments] if short and arguments[0] not in COMMANDS else list(arguments)
+
+
 def main(arguments: Sequence[str]) -> int:
-    args = parser().parse_args(arguments)
+    args = parser().parse_args(_spelled_out(arguments))
     try:
         args.signal = args.signal or list(standard.SIGNALS)
         return publish(_report(args), args.json, args.html, args.plot)

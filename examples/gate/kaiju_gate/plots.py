@@ -132,3 +132,16 @@ def guidance(settings: Sequence, measures: Mapping, judges: Sequence[str]) -> Fi
         axis.legend(fontsize=7)
     figure.tight_layout()
     return figure
+
+
+def judged(ratings: np.ndarray, scores: np.ndarray, judge: str) -> Figure:
+    """A judge's scores by people's ratings."""
+    figure = Figure(figsize=(5, 3.6), layout="constrained")
+    axis = figure.subplots()
+    steps = sorted(set(ratings.round()))
+    axis.boxplot([scores[ratings.round() == step] for step in steps], positions=steps, widths=0.5)
+    axis.plot([1, 5], [1, 5], color="#bbb", linewidth=0.8, zorder=0)
+    axis.set_xlabel("people's rating")
+    axis.set_ylabel(f"score of {judge}")
+    axis.grid(alpha=0.3)
+    return figure

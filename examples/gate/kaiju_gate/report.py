@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import html
 import json
 import math
@@ -34,7 +35,7 @@ class Report:
     def judge(self, rules: Sequence[Rule]) -> None:
         """Finds out which rules are broken. A standard rule whose figure these sets do not have is noted."""
         self.findings = check(rules, self.measures)
-        silent = [rule.text for rule in rules if rule.measure not in self.measures]
+        silent = [rule.text for rule in rules if not fnmatch.filter(self.measures, rule.measure)]
         if silent:
             self.notes.append(f"These rules judge nothing here, for there is no such figure: {', '.join(silent)}")
 

@@ -1,11 +1,14 @@
-"""Rules: which figure fails the gate, and where. `fine:adult>1%` fails where that share is above one in a hundred."""
+"""Rules: which figure fails the gate, and where. `fine:adult>1%` fails where that share is above one in a hundred.
+
+A rule of several measures, `judge:*<4`, is one rule for each measure that fits and has no rule of its own."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import fnmatch
 import re
-from typing import Mapping, Sequence
+from typing import Iterator, Mapping, Sequence
 
 from .rates import Estimate
 from .wrong import Wrong
@@ -56,10 +59,23 @@ def rules_of(standard: Sequence[str], given: Sequence[str]) -> list[Rule]:
     return [rule for rule in others if (rule.measure, rule.end) not in taken] + mine
 
 
+def _each(rules: Sequence[Rule], measures: Measures) -> Iterator[Rule]:
+    """Rules with a * become one for each measure that fits, unless another rule names that measure itself."""
+    named = {(rule.measure, rule.end) for rule in rules}
+    for rule in rules:
+        fits = fnmatch.filter(measures, rule.measure) if "*" in rule.measure else []
+        for measure in fits:
+            if (measure, rule.end) not in named:
+                text = rule.text.replace(rule.measure, measure, 1)
+                yield dataclasses.replace(rule, text=text, measure=measure)
+        if not fits:
+            yield rule
+
+
 def check(rules: Sequence[Rule], measures: Measures) -> list[Finding]:
     """What every rule says. A standard rule about a figure that these sets do not have says nothing."""
     found = []
-    for rule in rules:
+    for rule in _each(rules, measures):
         if rule.measure not in measures:
             if rule.given:
                 near = difflib.get_close_matches(rule.measure, measures, 5, 0.3) or list(measures)[:5]

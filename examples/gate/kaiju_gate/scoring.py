@@ -17,23 +17,24 @@ except ImportError as error:  # LibraryMissing says itself what to do
 
 IN_FLIGHT = 64  # requests of one engine
 Scores = dict[str, dict[str, float]]  # probability of each label, by the id of what was scored
-T = TypeVar("T", Item, Blocked)
+T = TypeVar("T")  # has an `id`
 R = TypeVar("R")
 
 
-def load(path: str, threads: int) -> kaiju.Engine:
+def load(path: str, threads: int, labelled: bool = True, **options: Any) -> kaiju.Engine:
+    """An engine for the model, which must have a classifier if `labelled`. Options: those of engines."""
     try:
         model = kaiju.Model(path)
-        if not model.labels:
+        if labelled and not model.labels:
             raise Wrong(
                 f"{path} has no classifier, so it scores nothing; export it with a head, as the bundled model has"
             )
-        return model.engine(threads=threads or len(os.sched_getaffinity(0)))
+        return model.engine(threads=threads or len(os.sched_getaffinity(0)), **options)
     except kaiju.Error as error:
         raise Wrong(f"{path} cannot be loaded: {error}") from None
 
 
-def _each(engine: kaiju.Engine, items: Sequence[T], what: str, ask: Callable[[kaiju.Session, T], R]) -> list[R]:
+def each(engine: kaiju.Engine, items: Sequence[T], what: str, ask: Callable[[kaiju.Session, T], R]) -> list[R]:
     """ask(a new session, item) of every item, in order, IN_FLIGHT at a time."""
 
     def one(item: T) -> R:
@@ -55,7 +56,7 @@ def _each(engine: kaiju.Engine, items: Sequence[T], what: str, ask: Callable[[ka
     return found
 
 
-def score(engine: kaiju.Engine, items: Sequence[T]) -> Scores:
+def score(engine: kaiju.Engine, items: Sequence[Item] | Sequence[Blocked]) -> Scores:
     """What the classifier says of each item, where the reply would begin."""
     labels = engine.model.labels
 
@@ -63,8 +64,8 @@ def score(engine: kaiju.Engine, items: Sequence[T]) -> Scores:
         done = session.reply(list(item.messages), max_tokens=0, scores=1).done
         return dict(zip(labels, done.scores[::3]))  # largest, mean and longest run of every label
 
-    return dict(zip((item.id for item in items), _each(engine, items, "scoring", ask)))
+    return dict(zip((item.id for item in items), each(engine, items, "scoring", ask)))
 
 
 def replies(engine: kaiju.Engine, items: Sequence[Item], what: str, options: Mapping[str, Any]) -> list[kaiju.Reply]:
-    return _each(engine, items, what, lambda session, item: session.reply(list(item.messages), **options))
+    return each(engine, items, what, lambda session, item: session.reply(list(item.messages), **options))

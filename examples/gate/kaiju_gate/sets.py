@@ -80,19 +80,24 @@ def _message(role: Any, text: Any, where: str) -> Message:
     return role, text
 
 
+def messages_of_turns(card: str | None, turns: Sequence[Sequence[str]], where: str = "") -> tuple[Message, ...]:
+    """The messages of a card and pairs of role and text."""
+    head = [("card", card)] if card is not None else []
+    return tuple(head + [_message(role, text, where) for role, text in turns])
+
+
 def _item(row: dict[str, Any], where: str) -> Item:
-    messages = [("card", _field(row, "card", str, where))] if "card" in row else []
+    card = _field(row, "card", str, where) if "card" in row else None
     turns = _field(row, "turns", list, where)
     if not turns or any(not isinstance(turn, list) or len(turn) != 2 for turn in turns):
         raise Wrong(f'{where}: turns must be a list of pairs, such as [["user", "Hello!"]]')
-    messages += [_message(role, text, where) for role, text in turns]
     labels = _field(row, "labels", list, where)
     return Item(
         _field(row, "id", str, where),
         str(row.get("how", "")),
         tuple(map(str, labels)),
         str(row.get("tier", EVERY_TIER)),
-        tuple(messages),
+        messages_of_turns(card, turns, where),
     )
 
 
