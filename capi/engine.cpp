@@ -215,6 +215,18 @@ void kaiju_engine_wake(kaiju_engine* engine) {
   if (engine) guard(nullptr, [&] { return engine->engine->wake(), Status(); });
 }
 
+kaiju_status kaiju_engine_scrub(kaiju_engine* engine, size_t most_bytes, size_t* bytes,
+                                int32_t* whole, kaiju_error** error) {
+  return guard(error, [&]() -> Status {
+    if (!engine) return missing("engine");
+    const kaiju::Result<kaiju::Scrubbed> looked = engine->engine->scrub(most_bytes);
+    if (!looked.ok()) return looked.status();
+    if (bytes) *bytes = looked->bytes;
+    if (whole) *whole = looked->whole ? 1 : 0;
+    return {};
+  });
+}
+
 kaiju_status kaiju_engine_metrics(const kaiju_engine* engine, kaiju_metrics* out) {
   return guard(nullptr, [&]() -> Status {
     if (!engine || !out) return missing(engine ? "out" : "engine");

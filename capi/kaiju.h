@@ -780,6 +780,15 @@ KAIJU_API void kaiju_engine_wake(kaiju_engine* engine);
 KAIJU_API kaiju_status kaiju_engine_metrics(const kaiju_engine* engine, kaiju_metrics* out);
 KAIJU_API kaiju_status kaiju_engine_describe(const kaiju_engine* engine, kaiju_engine_info* out);
 
+/* Looks at the next part of the weights as they are in memory, of `most_bytes` or somewhat more,
+ * round and round, and compares it with what was loaded.  *bytes: how much this call has looked at;
+ * *whole: 1 if it has ended a pass over all weights; both may be NULL.  Call it when there is nothing
+ * to step.  Returns KAIJU_BAD_MODEL, and the message names the place, if bits have changed: then no
+ * reply can be trusted, and the process should end.  The rules of kaiju_session_save for steps
+ * apply. */
+KAIJU_API kaiju_status kaiju_engine_scrub(kaiju_engine* engine, size_t most_bytes, size_t* bytes,
+                                          int32_t* whole, kaiju_error** error);
+
 /* -- records of replies: a flight recorder (docs/operations.md) -- */
 /* A record is all that it takes to compute a reply again, bit for bit, on any machine: prompt,
  * reply, options, the digest of the checkpoint.  It has no salt, only the salt's digest.  Gives the

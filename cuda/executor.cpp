@@ -55,6 +55,8 @@ class CudaExecutor final : public Executor {
     return {};
   }
 
+  Result<Scrubbed> scrub(size_t most_bytes) override { return worker_->scrub(most_bytes); }
+
   Result<HostMemory> host_memory(size_t bytes, const char* what) override { return worker_->host_memory(bytes, what); }
 
  private:

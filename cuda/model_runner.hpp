@@ -27,6 +27,7 @@ class ModelRunner {
 
   const Weights& weights() const { return weights_; }  // on the GPU
   const KvPool& pool() const { return pool_; }
+  const DeviceBuffer<std::byte>& weight_memory() const { return weight_memory_; }
   const float* logits() const { return logits_.data(); }  // [logit_rows, vocab_size]
   int32_t logit_rows() const { return logit_rows_; }
   // [slot_count + step_tokens, labels] without their bias: of the rows sampled from, in the order of the samples, then

@@ -25,6 +25,8 @@ Result<std::unique_ptr<Worker>> Worker::make(std::shared_ptr<Device> device, Wei
   load_kernels(recorded, *lists, info);
   Result<StepGraphs> graphs = StepGraphs::make(recorded, most_graph_rows(sizes));
   if (!graphs.ok()) return graphs.status();
+  Result<WeightSums> sums = WeightSums::make(device, runner->weight_memory());
+  if (!sums.ok()) return sums.status();
   Event ended[2];
   for (Event& event : ended)
     if (!device->check(Event::make(event), "an event after a step")) return device->status();
@@ -35,6 +37,7 @@ Result<std::unique_ptr<Worker>> Worker::make(std::shared_ptr<Device> device, Wei
                                              std::move(lists).value(),
                                              std::move(outputs).value(),
                                              std::move(graphs).value(),
+                                             std::move(sums).value(),
                                              {std::move(ended[0]), std::move(ended[1])}},
                                             info, sizes.draw_threads));
 }
@@ -49,6 +52,7 @@ Worker::Worker(Parts parts, const ExecutorInfo& info, int32_t draw_threads)
       host_sampling_(device_, info, draw_threads),
       transfers_(device_, runner_.pool().blocks()),
       graphs_(std::move(parts.graphs)),
+      sums_(std::move(parts.sums)),
       ended_{std::move(parts.ended[0]), std::move(parts.ended[1])} {}
 
 Worker::~Worker() {
@@ -142,6 +146,11 @@ Status Worker::finish(const StepPlan& plan, const Slots& slots, int32_t turn, co
   for (const BlockTransfer& transfer : plan.transfers)
     if (transfer.way == BlockTransfer::Way::kDown && transfer.token_count < kBlockTokens) runner_.clear_tail(transfer);
   return {};
+}
+
+Result<Scrubbed> Worker::scrub(size_t most_bytes) {
+  const CurrentDevice current(device_->index());
+  return sums_.look(most_bytes);
 }
 
 Result<HostMemory> Worker::host_memory(size_t bytes, const char* what) {

@@ -12,6 +12,7 @@
 #include "step_graphs.hpp"
 #include "step_outputs.hpp"
 #include "transfers.hpp"
+#include "weight_sums.hpp"
 
 namespace kaiju::cuda {
 
@@ -39,6 +40,8 @@ class Worker {
   // Waits for the step started in that turn and completes its answer. `slots`: as the step left them.
   Status finish(const StepPlan& plan, const Slots& slots, int32_t turn, const FloatState& float_state,
                 StepResult& answer);
+  // As Executor::scrub().
+  Result<Scrubbed> scrub(size_t most_bytes);
   // As Executor::host_memory().
   Result<HostMemory> host_memory(size_t bytes, const char* what);
 
@@ -50,6 +53,7 @@ class Worker {
     StepLists lists;
     StepOutputs outputs;
     StepGraphs graphs;
+    WeightSums sums;
     Event ended[2];
   };
   Worker(Parts parts, const ExecutorInfo& info, int32_t draw_threads);
@@ -68,6 +72,7 @@ class Worker {
   HostSampling host_sampling_;
   Transfers transfers_;
   StepGraphs graphs_;
+  WeightSums sums_;
   Event ended_[2];  // recorded after the last step started in each turn
 };
 

@@ -44,6 +44,10 @@ class ProcessExecutor final : public Executor {
     return executor_->finish(plan, result);
   }
   bool runs_beside_host() const override { return executor_->runs_beside_host(); }
+  Result<Scrubbed> scrub(size_t most_bytes) override {
+    KAIJU_TRY(check_process());
+    return executor_->scrub(most_bytes);
+  }
   Result<HostMemory> host_memory(size_t bytes, const char* what) override {
     KAIJU_TRY(check_process());
     return executor_->host_memory(bytes, what);

@@ -21,6 +21,11 @@ tools="$root/build/tools"
 "$tools/bin/pip" install -q -r "$root/examples/gate/requirements.txt" ||
   echo "going on without: kaiju-gate is not tested, which wants scikit-learn and matplotlib from PyPI" >&2
 
+# promtool out of Debian's package, which would also install a service.
+[ -x "$tools/bin/promtool" ] || { mkdir -p "$tools/prometheus" && cd "$tools/prometheus" && apt-get download -q prometheus >/dev/null &&
+  dpkg -x prometheus_*.deb . && cp usr/bin/promtool "$tools/bin/" && cd - >/dev/null && rm -rf "$tools/prometheus"; } ||
+  echo "going on without: the server's alarms are not tried, which wants promtool from the package prometheus" >&2
+
 xgrammar=$(PYTHON="$tools/bin/python3" sh "$root/examples/structured/fetch.sh" "$root/build/xgrammar") ||
   echo "going on without: the server's structured replies are not tried, which want xgrammar from PyPI" >&2
 

@@ -56,6 +56,8 @@ class Driver {
   }
   // Runs a call on the thread that steps, when no step runs, and continues on the I/O thread. The call must not throw.
   boost::asio::awaitable<void> between_steps(std::function<void(Engine&)> call);
+  // From now on the thread makes this call between steps, many times a second. The call must not throw.
+  void beside_steps(std::function<void(Engine&)> call);
   // Ends the thread. Unfinished requests get no more events.
   void stop();
   size_t unfinished() const { return ongoing_.size(); }
@@ -77,9 +79,10 @@ class Driver {
   std::shared_ptr<Engine> engine_;
   boost::asio::io_context& io_;
   std::unordered_map<RequestId, Ongoing> ongoing_;  // I/O thread
-  std::mutex mutex_;                                // of the next two
+  std::mutex mutex_;                                // of the next three
   std::unordered_map<RequestId, std::unique_ptr<Guide>> guides_;
   std::vector<std::function<void()>> calls_;
+  std::function<void(Engine&)> beside_;
   std::atomic<bool> stopping_ = false;
   std::thread thread_;
 };

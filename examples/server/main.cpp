@@ -24,6 +24,7 @@
 #include "routes.hpp"
 #include "shutdown.hpp"
 #include "tls.hpp"
+#include "watch.hpp"
 
 namespace kaiju::server {
 namespace {
@@ -180,6 +181,7 @@ int serve(const Options& options) {
   AccessLog log(options.log);
   BlockedLog blocked_log(options.blocked_log);
   Recorder recorder(options.journal, options.journal_key, options.journal_mib);
+  Watch watch(io, driver, **model, {options.scrub_mib << 20, options.canaries, options.canary_seconds});
   const std::string own_name = (*model)->config().name;
   Service service{.io = io,
                   .server = server,
@@ -194,6 +196,7 @@ int serve(const Options& options) {
                   .gate = gate,
                   .blocked_log = blocked_log,
                   .recorder = recorder,
+                  .watch = watch,
                   .defaults = options.defaults,
                   .created = unix_time(),
                   .request_seconds = options.request_seconds};

@@ -6,6 +6,7 @@
 #include "messages.hpp"
 #include "openai.hpp"
 #include "recorder.hpp"
+#include "watch.hpp"
 
 namespace kaiju::server {
 
@@ -62,20 +63,21 @@ Json detokenize(Service& service, Exchange& exchange) {
 
 std::string metrics_of(const Service& service, const Exchange& exchange) {
   const Engine& engine = service.driver.engine();
-  const Recorder::Counts journal = service.recorder.counts();
   return text_of(service.metrics, {.model = service.model_name,
                                    .engine = engine.metrics(),
                                    .info = engine.info(),
                                    .connections = service.server.connections(),
                                    .unfinished = service.driver.unfinished(),
-                                   .journal_replies = journal.replies,
-                                   .journal_bytes = journal.bytes,
-                                   .journal_lost = journal.lost,
+                                   .journal = service.recorder.counts(),
+                                   .watch = service.watch.counts(),
                                    .accounts = service.tenants.accounts(),
                                    .by_key = service.tenants.may_see_others(exchange)});
 }
 
-Json healthy() { return {{"status", "ok"}}; }
+void check_health(const Service& service) {
+  const std::string damage = service.watch.damage();
+  if (!damage.empty()) throw Failure{503, damage, {}, "damaged"};
+}
 
 }  // namespace
 
@@ -101,7 +103,9 @@ void add_meta_routes(Server& server, Service& service) {
     const Status status = service.driver.engine().status();
     if (!status.ok()) throw Failure{503, "the engine has stopped: " + status.message(), {}, "engine_stopped"};
     if (service.server.draining()) throw Failure{503, "the server is shutting down", {}, "draining", 1};
-    co_await exchange.answer(healthy());
+    check_health(service);
+    const Json healthy = {{"status", "ok"}};
+    co_await exchange.answer(healthy);
   });
   server.route("GET", "/metrics", [&service](Exchange& exchange) -> asio::awaitable<void> {
     co_await exchange.answer(200, metrics_of(service, exchange), "text/plain; version=0.0.4; charset=utf-8");

@@ -93,15 +93,38 @@ void add_requests(Page& page, const Metrics& metrics, const Shown& shown) {
   page.value("kaiju_requests_failed_total", "counter", "Requests that failed.", number(engine.requests_failed));
   page.value("kaiju_disconnects_total", "counter", "Clients that left before their answer.",
              number(metrics.disconnects));
-  page.value("kaiju_journal_replies_total", "counter", "Replies written to the journal.",
-             number(shown.journal_replies));
-  page.value("kaiju_journal_bytes_total", "counter", "Bytes written to the journal.", number(shown.journal_bytes));
-  page.value("kaiju_journal_lost_total", "counter", "Replies that the journal lost, for want of disk.",
-             number(shown.journal_lost));
   page.value("kaiju_connections", "gauge", "Open connections.", number(shown.connections));
   page.begin("kaiju_http_answers_total", "counter", "Answers by path and status.");
   for (const auto& [key, count] : metrics.answers)
     page.sample(number(count), fmt::format("path=\"{}\",status=\"{}\"", key.first, key.second));
+}
+
+void add_surprise(Page& page, const Metrics& metrics) {
+  page.begin("kaiju_reply_surprise_nats_total", "counter",
+             "Surprise of the replies' tokens under the model, by character; over kaiju_reply_tokens_total it is the "
+             "logarithm of their perplexity.");
+  for (const auto& [character, sum] : metrics.surprise)
+    page.sample(sum.nats, fmt::format("character=\"{}\"", escaped(character)));
+  page.begin("kaiju_reply_tokens_total", "counter", "These tokens.");
+  for (const auto& [character, sum] : metrics.surprise)
+    page.sample(number(sum.tokens), fmt::format("character=\"{}\"", escaped(character)));
+}
+
+void add_watch(Page& page, const JournalCounts& journal, const WatchCounts& watch) {
+  page.value("kaiju_journal_replies_total", "counter", "Replies written to the journal.", number(journal.replies));
+  page.value("kaiju_journal_bytes_total", "counter", "Bytes written to the journal.", number(journal.bytes));
+  page.value("kaiju_journal_lost_total", "counter", "Replies that the journal lost, for want of disk.",
+             number(journal.lost));
+  page.value("kaiju_scrubbed_bytes_total", "counter", "Bytes of weights in memory that were looked at.",
+             number(watch.scrubbed_bytes));
+  page.value("kaiju_scrub_passes_total", "counter", "How often all weights were looked at.",
+             number(watch.scrub_passes));
+  page.value("kaiju_scrub_last_pass_seconds", "gauge", "Unix time of the last such pass; 0: none yet.",
+             number(watch.last_pass));
+  page.value("kaiju_canaries_total", "counter", "Canaries that were replied to.", number(watch.canaries));
+  page.value("kaiju_canaries_wrong_total", "counter", "Canaries whose reply was not the known one.",
+             number(watch.canaries_wrong));
+  page.value("kaiju_machine_damaged", "gauge", "1: weights in memory or a canary were wrong.", watch.damaged ? 1 : 0);
 }
 
 void add_cache(Page& page, const kaiju::Metrics& engine) {
@@ -168,6 +191,8 @@ void add_accounts(Page& page, const Shown& shown) {
 std::string text_of(const Metrics& metrics, const Shown& shown) {
   Page page(shown.model);
   add_requests(page, metrics, shown);
+  add_watch(page, shown.journal, shown.watch);
+  add_surprise(page, metrics);
   add_cache(page, shown.engine);
   add_accounts(page, shown);
   add_engine(page, shown);

@@ -25,15 +25,32 @@ class Histogram {
   double sum_ = 0;
 };
 
+struct Surprise {
+  double nats = 0;
+  uint64_t tokens = 0;
+};
+
 struct Metrics {
+  static constexpr size_t kMostCharacters = 1000;                 // the others are counted together, as "others"
   Histogram waited, first_token, between_tokens, a_token, whole;  // seconds; a_token: the mean of a request
   Histogram event_to_socket;                                      // seconds, of text in a stream
   std::map<std::string, uint64_t> finished;                       // requests by finish_reason
   std::map<std::pair<std::string, int>, uint64_t> answers;        // by the path's pattern and status
   std::map<std::array<std::string, 3>, uint64_t> blocked;         // by who, the tier and the label
+  std::map<std::string, Surprise> surprise;                       // of replies, by character; "-": by none
   uint64_t disconnects = 0;
   uint64_t gate_messages = 0;  // that the gate judged
   double gate_seconds = 0;     // the time that it took
+};
+
+struct JournalCounts {
+  uint64_t replies = 0, bytes = 0, lost = 0;
+};
+
+struct WatchCounts {
+  uint64_t scrubbed_bytes = 0, scrub_passes = 0, canaries = 0, canaries_wrong = 0;
+  int64_t last_pass = 0;  // Unix time at which the weights had all been looked at; 0: not yet
+  bool damaged = false;
 };
 
 // What /metrics shows beside them.
@@ -42,7 +59,8 @@ struct Shown {
   kaiju::Metrics engine;
   ExecutorInfo info;
   size_t connections, unfinished;
-  uint64_t journal_replies, journal_bytes, journal_lost;
+  JournalCounts journal;
+  WatchCounts watch;
   const std::map<std::string, Account>& accounts;  // by the name of their key
   bool by_key;                                     // accounts one by one, else their sum alone
 };

@@ -208,11 +208,17 @@ void count_disconnect(Service& service, Exchange& exchange, const Tenant& tenant
   ++tenant.account->disconnects;
 }
 
-void count_finished(Service& service, Exchange& exchange, const std::vector<Run>& runs) {
+void count_finished(Service& service, Exchange& exchange, const std::vector<Run>& runs, const std::string& character) {
   const Sums sums = sums_of(runs);
+  std::map<std::string, Surprise>& all = service.metrics.surprise;
+  const bool named = all.contains(character) || all.size() < Metrics::kMostCharacters;
+  Surprise& surprise = all[named ? character : "others"];
   for (const Run& run : runs)
-    for (const Choice& choice : run.choices)
+    for (const Choice& choice : run.choices) {
       if (const char* reason = finish_reason(choice.reason)) ++service.metrics.finished[reason];
+      surprise.nats -= choice.logprob;
+      surprise.tokens += choice.tokens.size();
+    }
   exchange.log["finish_reason"] = reasons_of(runs);
   exchange.log["prompt_tokens"] = sums.prompt;
   exchange.log["cached_tokens"] = sums.cached;
@@ -300,7 +306,7 @@ void Completion::cancel() {
 
 void Completion::finish() {
   finished();
-  count_finished(service_, exchange_, runs_);
+  count_finished(service_, exchange_, runs_, "-");
   for (size_t r = 0; r < runs_.size(); ++r)
     count_blocked(service_, exchange_, tenant_, wanted_, runs_[r], [&] { return messages(r); });
 }

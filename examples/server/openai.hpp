@@ -46,8 +46,8 @@ void complete(Service& service, const Tenant& tenant, const Fields& fields, size
 
 // Counts a client that left before its answer, and says so in the exchange's log.
 void count_disconnect(Service& service, Exchange& exchange, const Tenant& tenant);
-// Counts finished runs in the metrics and in the exchange's log.
-void count_finished(Service& service, Exchange& exchange, const std::vector<Run>& runs);
+// Counts finished runs in the metrics, for this character, and in the exchange's log.
+void count_finished(Service& service, Exchange& exchange, const std::vector<Run>& runs, const std::string& character);
 // Counts what a limit ended in a run, and writes it to the log of these. `messages`: those of the request.
 void count_blocked(Service& service, Exchange& exchange, const Tenant& tenant, const Wanted& wanted, const Run& run,
                    const std::function<nlohmann::ordered_json()>& messages);

@@ -58,6 +58,14 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
       ->needs(journal_key);
   option("--journal-mib", options.journal_mib, "N", "most bytes of the journal; the oldest records go")
       ->check(whole_number(16, 1 << 24));
+  option(
+      "--scrub-mib", options.scrub_mib, "N",
+      "weights in memory that are looked at each second while nothing is computed, and a tenth of that otherwise, to "
+      "find flipped bits; 0: none")
+      ->check(whole_number(0, 1 << 24));
+  option("--canaries", options.canaries, "FILE",
+         "prompts with known replies (kaiju-canary), to find out when this machine computes anything else");
+  option("--canary-seconds", options.canary_seconds, "N", "from one canary to the next")->check(whole_number(1, 86400));
   option("--log", options.log, "FILE", "access log in JSON lines; - is standard error; none: no log");
   option("--store", options.store, "FILE",
          "where characters and chats are kept: a file of SQLite, or postgresql://...; none: they are not served");

@@ -28,10 +28,7 @@ class Recorder {
   // Waits until all is written.
   void join() { thread_.join(); }
 
-  struct Counts {
-    uint64_t replies = 0, bytes = 0, lost = 0;
-  };
-  Counts counts() const { return {replies_, bytes_, lost_}; }
+  JournalCounts counts() const { return {replies_, bytes_, lost_}; }
 
  private:
   void write(const std::string& user, int64_t unix_ms, const ReplyRecord& record);

@@ -114,7 +114,7 @@ asio::awaitable<void> TurnReply::answer() {
   }
   const Reply kept = reply();
   co_await keep(kept);
-  count_finished(service_, exchange_, std::vector<Run>(1, run_));
+  count_finished(service_, exchange_, std::vector<Run>(1, run_), asked_.turn.speaker);
   count_blocked(service_, exchange_, tenant_, wanted_, run_, [this] { return messages(); });
   mark.end();
   if (gone_) throw boost::system::system_error(asio::error::connection_reset);

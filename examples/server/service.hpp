@@ -18,6 +18,7 @@
 namespace kaiju::server {
 
 class Recorder;
+class Watch;
 
 struct Service {
   asio::io_context& io;
@@ -33,6 +34,7 @@ struct Service {
   Gate& gate;
   BlockedLog& blocked_log;
   Recorder& recorder;
+  Watch& watch;
   Defaults defaults;
   int64_t created;            // Unix time
   int request_seconds = 600;  // a request that takes longer is ended

@@ -49,3 +49,9 @@ std::string root_digest(std::string_view arithmetic, std::string_view config, co
 }
 
 }  // namespace kaiju::format
+
+namespace kaiju {
+
+std::unique_ptr<TensorDigest> make_tensor_digest() { return std::make_unique<format::Digest>(); }
+
+}  // namespace kaiju

@@ -9,15 +9,16 @@
 #include <vector>
 
 #include "kaiju/format/checkpoint.hpp"
+#include "kaiju/format/tensor_digest.hpp"
 
 namespace kaiju::format {
 
-class Digest {
+class Digest final : public TensorDigest {
  public:
   Digest();
-  void restart();
-  void update(std::span<const std::byte> bytes);
-  std::string text() const;
+  void restart() override;
+  void update(std::span<const std::byte> bytes) override;
+  std::string text() const override;
 
  private:
   struct State;

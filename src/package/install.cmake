@@ -70,7 +70,7 @@ include(CPack)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/chat/characters ${PROJECT_SOURCE_DIR}/examples/chat/model DESTINATION ${CMAKE_INSTALL_DATADIR}/kaiju
         PATTERN samples.py EXCLUDE)
 if(KAIJU_BUILD_PROGRAMS)
-  install(TARGETS kaiju-chat kaiju-inspect kaiju-make kaiju-head kaiju-score kaiju-perplexity kaiju-bench)
+  install(TARGETS kaiju-chat kaiju-inspect kaiju-make kaiju-head kaiju-canary kaiju-score kaiju-perplexity kaiju-bench)
   if(TARGET kaiju-server)
     install(TARGETS kaiju-server kaiju-replay)
     # The unit names the program, so it is written when the prefix is known. CPack installs below a folder of its own, which is no part of that.

@@ -1,6 +1,6 @@
 # CUDA calls that calls.cpp counts and makes fail.
 add_executable(test_cuda_faults)
-foreach(part calls faults host intake steps)
+foreach(part calls faults host intake steps sums)
   target_sources(test_cuda_faults PRIVATE ${CMAKE_CURRENT_LIST_DIR}/${part}.cpp)
 endforeach()
 target_link_libraries(test_cuda_faults PRIVATE kaiju kaiju_flags kaiju_catch_main fmt::fmt nlohmann_json::nlohmann_json PkgConfig::XXHASH Threads::Threads CUDA::cudart_static)

@@ -358,6 +358,14 @@ class Engine(Handle):
         values = {name: getattr(info, name) for name in EngineInfo._fields}
         return EngineInfo(**{**values, "backend": text_of(info.backend)})
 
+    def scrub(self, most_bytes: int = 64 << 20) -> Tuple[int, bool]:
+        """kaiju_engine_scrub: bytes of weights in memory that it looked at, and whether that ended a pass over all.
+        BadModel if bits have changed."""
+        looked, whole = c.c_size_t(), c.c_int32()
+        with self._alone():
+            call(lib.kaiju_engine_scrub, self._handle, most_bytes, c.byref(looked), c.byref(whole))
+        return looked.value, bool(whole.value)
+
     def replay(self, record: bytes) -> Replayed:
         """kaiju_engine_replay: computes a recorded reply again and compares it; Busy while there are requests."""
         made = _c.Replayed()

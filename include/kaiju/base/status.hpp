@@ -59,7 +59,9 @@ class [[nodiscard]] Result {
   // On a temporary Result, value() returns by value, so that the value can be used in a loop or bound to a name.
   T value() && { return std::move(value_).value(); }
   T* operator->() { return &value_.value(); }
+  const T* operator->() const { return &value_.value(); }
   T& operator*() & { return value_.value(); }
+  const T& operator*() const& { return value_.value(); }
 
  private:
   std::optional<T> value_;

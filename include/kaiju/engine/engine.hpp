@@ -39,6 +39,7 @@
 #include "kaiju/engine/save_options.hpp"
 #include "kaiju/engine/step_limits.hpp"
 #include "kaiju/step/executor_info.hpp"
+#include "kaiju/step/scrubbed.hpp"
 
 namespace kaiju {
 
@@ -215,6 +216,11 @@ class Engine {
   // cancelled, and ends at the next step.
   Status generate(SessionId session, std::span<const int32_t> tokens, const RequestOptions& options,
                   const Function<bool(std::string_view text)>& on_text, Event& done);
+  // Looks at the next part of the weights in the executor's memory, of `most_bytes` or somewhat more, round and round,
+  // and compares it with what was loaded. Call it when there is nothing to step: a GPU looks at some 2 TB a second, a
+  // processor at some 10 GB. kBadModel, which names the place, if bits have changed: then no reply can be trusted, and
+  // the process should end. The rules of save_session for steps apply.
+  Result<Scrubbed> scrub(size_t most_bytes);
   Metrics metrics() const;
   // Returns the error that stopped the engine. In a child process of fork(), returns an error that says that the engine
   // may not be used. Otherwise returns ok.

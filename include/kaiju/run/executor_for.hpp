@@ -15,6 +15,7 @@
 #include "kaiju/model/forward.hpp"
 #include "kaiju/run/hooked_row.hpp"
 #include "kaiju/run/slots.hpp"
+#include "kaiju/run/weight_check.hpp"
 #include "kaiju/step/executor.hpp"
 
 namespace kaiju {
@@ -55,6 +56,11 @@ class ExecutorFor final : public Executor {
     return_logits(plan, result);
     sample(plan, result);
     return {};
+  }
+
+  Result<Scrubbed> scrub(size_t most_bytes) override {
+    if (!weight_check_) weight_check_ = std::make_unique<WeightCheck>(weights_);
+    return weight_check_->look(most_bytes);
   }
 
  private:
@@ -254,6 +260,7 @@ class ExecutorFor final : public Executor {
 
   std::unique_ptr<B> backend_;
   Weights weights_;
+  std::unique_ptr<WeightCheck> weight_check_;  // null before the first scrub
   Slots slots_;
   std::vector<KvSlot> kv_slots_;
   Buffer<std::byte> cache_;

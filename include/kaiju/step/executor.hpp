@@ -5,6 +5,7 @@
 #include "kaiju/base/status.hpp"
 #include "kaiju/step/plan.hpp"
 #include "kaiju/step/result.hpp"
+#include "kaiju/step/scrubbed.hpp"
 
 namespace kaiju {
 
@@ -29,6 +30,13 @@ class Executor {
   // The tokens of the second step may be kSampledToken. The two steps are finished in the order in which they were
   // started. Errors after which a plan may be run again must come from start, not from finish.
   virtual bool runs_beside_host() const { return false; }
+  // Looks at the next part of the weights as they are in memory, of `most_bytes` or somewhat more, round and round, and
+  // compares their digest. kBadModel, which names the place, if they are not what they were: memory is damaged. Not
+  // between start and finish.
+  virtual Result<Scrubbed> scrub(size_t most_bytes) {
+    (void)most_bytes;
+    return Status(StatusCode::kUnsupported, "this executor cannot look at its weights");
+  }
   // Allocates host memory that transfers access fastest: pinned memory, for a GPU. Transfers may also use other host
   // memory. The engine calls host_memory at most once, before the first plan. Memory from host_memory may outlive the
   // executor. A kOutOfMemory error names `what` and the number of bytes.

@@ -1,5 +1,5 @@
-// Engine's pinning, saving and restoring of sessions, on the thread that steps. Part of engine_impl.hpp, and engine.hpp
-// says what each promises.
+// Engine's pinning, saving and restoring of sessions, and its looks at the weights, on the thread that steps. Part of
+// engine_impl.hpp, and engine.hpp says what each promises.
 #pragma once
 
 #include "kaiju/cache/known_path.hpp"
@@ -12,7 +12,7 @@ template <class Answer, class Body>
 inline Answer EngineImpl::between_steps(Body body) {
   KAIJU_TRY(check_process());
   if (!inbox_.enter_step())
-    return Status(StatusCode::kBusy, "another thread is in step: save and restore between steps");
+    return Status(StatusCode::kBusy, "another thread is in step: save, restore and scrub between steps");
   Answer answer = guarded<Answer>([&]() -> Answer {
     KAIJU_TRY(status());
     if (plan_stage_ == PlanStage::kToRunAgain)
@@ -31,6 +31,10 @@ inline Answer EngineImpl::between_steps(Body body) {
   });
   inbox_.leave_step();
   return answer;
+}
+
+inline Result<Scrubbed> EngineImpl::scrub(size_t most_bytes) {
+  return between_steps<Result<Scrubbed>>([&]() -> Result<Scrubbed> { return executor_->scrub(most_bytes); });
 }
 
 // Runs one transfer. Not ok: the executor's answer; a final one stops the engine.
