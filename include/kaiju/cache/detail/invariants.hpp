@@ -147,31 +147,42 @@ inline Status check_node(const PrefixTree& tree, NodeId id, DomainId domain) {
     return broken("has a negative count");
   if (node.window_refs > node.refs) return broken("is read by more sequences than hold it");
   if (node.claimed_by(kUnclaimed) && node.refs == 0) return broken("waits for nobody");
-  const bool held = node.refs > 0 || !node.ready() || node.pins > 0;
-  if (node.listed == held) return broken(held ? "is held and may be evicted" : "is nobody's and may not be evicted");
-  const bool window_may_go = node.has(BlockKind::kWindow) && node.state_of(BlockKind::kWindow) == BlockState::kCached;
-  if ((node.window_list >= 0) != window_may_go) return broken("lists its window block wrongly");
+  int32_t kept_children = 0;
+  for (NodeId child = node.first_child; child != kNoNode; child = tree.at(child).next_sibling)
+    kept_children += tree.at(child).listed ? 0 : 1;
+  if (node.kept_children != kept_children) return broken("miscounts its children");
+  const bool held = node.refs > 0 || !node.ready() || node.pins > 0 || node.points > 0 || kept_children > 0;
+  if (node.listed == held) return broken(held ? "is needed and may be evicted" : "is nobody's and may not be evicted");
+  const bool window_may_go =
+      node.has(BlockKind::kWindow) && node.state_of(BlockKind::kWindow) == BlockState::kCached && node.retainers == 0;
+  if (node.window_listed != window_may_go) return broken("lists its window block wrongly");
+  if ((node.points > 0) != (node.point >= 0) || (node.points > 0 && tree.points().at(node.point).node != id))
+    return broken("has lost its resume point");
   if (node.parent == kRoot) return {};
   const Node& parent = tree.at(node.parent);
   if (parent.refs < node.refs || parent.pins < node.pins) return broken("is held more than its parent");
-  if (node.listed && parent.listed && parent.used < node.used) return broken("was used after its parent");
+  if (parent.listed && parent.idle[BlockKind::kGlobal] < node.idle[BlockKind::kGlobal])
+    return broken("is evicted after its parent");
   return {};
 }
 
 // All of the cache's books. O(nodes + blocks).
 inline Status check_tree(const PrefixTree& tree) {
   KAIJU_TRY(check_blocks(tree.pool()));
-  int32_t seen = 0;
+  int32_t seen = 0, points = 0;
   for (size_t d = 0; d < tree.domains().end(); ++d) {
     const auto domain = static_cast<DomainId>(d);
     int32_t nodes = 0;
-    for (NodeId id = tree.domains().at(domain).first; id != kNoNode; id = tree.at(id).domain_next, ++nodes)
+    for (NodeId id = tree.domains().at(domain).first; id != kNoNode; id = tree.at(id).domain_next, ++nodes) {
       KAIJU_TRY(check_node(tree, id, domain));
+      points += tree.at(id).points > 0 ? 1 : 0;
+    }
     if (nodes != tree.domains().at(domain).nodes)
       return internal_error("cache ledger: a domain's nodes are miscounted");
     seen += nodes;
   }
   if (seen != tree.node_count()) return internal_error("cache ledger: the tree has lost nodes");
+  if (points != tree.points().count()) return internal_error("cache ledger: resume points without a node");
   return tree.tiers() ? check_tiers(*tree.tiers()) : Status();
 }
 
