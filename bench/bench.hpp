@@ -82,10 +82,13 @@ std::string to_json(const Ceilings& ceilings, const std::vector<Line>& lines, co
 
 // Subcommands. `status` becomes the exit status: 1 when an answer is wrong.
 void add_ops(CLI::App& app, int& status);
-void add_step(CLI::App& app, int& status);    // bench/step.cpp
-void add_cache(CLI::App& app, int& status);   // bench/cache.cpp
-void add_replay(CLI::App& app, int& status);  // bench/replay.cpp
-void add_serve(CLI::App& app, int& status);   // bench/serve.cpp
-void add_hour(CLI::App& app, int& status);    // bench/hour.cpp
+void add_step(CLI::App& app, int& status);      // bench/step.cpp
+void add_cache(CLI::App& app, int& status);     // bench/cache.cpp
+void add_replay(CLI::App& app, int& status);    // bench/replay.cpp
+void add_serve(CLI::App& app, int& status);     // bench/serve.cpp
+void add_hour(CLI::App& app, int& status);      // bench/hour.cpp
+void add_policies(CLI::App& app, int& status);  // bench/policies.cpp
+void add_fleet(CLI::App& app, int& status);     // bench/fleet.cpp
+void add_chains(CLI::App& app, int& status);    // bench/chains.cpp
 
 }  // namespace kaiju::bench

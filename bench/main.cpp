@@ -24,13 +24,18 @@ static int run(int argc, char** argv) {
   kaiju::bench::add_ops(app, status);
   kaiju::bench::add_step(app, status);
   kaiju::bench::add_cache(app, status);
+  kaiju::bench::add_chains(app, status);
   kaiju::bench::add_replay(app, status);
   kaiju::bench::add_serve(app, status);
   kaiju::bench::add_hour(app, status);
+  kaiju::bench::add_policies(app, status);
+  kaiju::bench::add_fleet(app, status);
   if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
   if (app.get_subcommands().empty())
-    return kaiju::tools::fail(app, 2,
-                              "name what to measure: ops, step, cache, replay, serve or hour (see kaiju-bench --help)");
+
+    if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
+  if (app.get_subcommands().empty())
+    return kaiju::tools::fail(app, 2, "name what to measure: one of the subcommands of kaiju-bench --help");
   return status;
 }
 

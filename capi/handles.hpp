@@ -61,6 +61,10 @@ struct kaiju_prefix {
   kaiju::SessionId session = 0;
 };
 
+struct kaiju_gate {
+  std::shared_ptr<const kaiju::MessageGate> gate;
+};
+
 namespace kaiju::capi {
 
 // Hands a failure to the caller; details are dropped when there is no memory even for them.

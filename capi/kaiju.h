@@ -51,8 +51,8 @@
  *   - The library starts no thread that calls your code.
  *
  * fork(), at any moment
- *   - A child process may use and destroy its parent's models, options bags, errors and runtimes.
- *     The child must not use an options bag that another thread was changing at the moment of the
+ *   - A child process may use and destroy its parent's models, gates, options bags, errors and
+ *     runtimes.  The child must not use an options bag that another thread was changing at the moment of the
  *     fork.  The child process may create its own engines, also with models that its parent
  *     loaded. If the parent created an engine on a GPU, the child process cannot create engines on
  *     a GPU, because CUDA does not allow it.
@@ -98,6 +98,7 @@ typedef struct kaiju_engine kaiju_engine;
 typedef struct kaiju_session kaiju_session;
 typedef struct kaiju_conversation kaiju_conversation;
 typedef struct kaiju_prefix kaiju_prefix;
+typedef struct kaiju_gate kaiju_gate;
 typedef uint64_t
     kaiju_request; /* an id, not a handle: never reused, nothing to free; 0: no request */
 
@@ -118,12 +119,15 @@ enum {
 };
 
 /* Options are numbered in four scopes: models from 100, engines from 200, requests from 300,
- * sessions from 400. These option numbers are reserved for options that do not exist yet:
- * 101 weight type, 320 beams, 321 length penalty, 330 output (tokens or an embedding). */
+ * sessions from 400. */
 typedef int32_t kaiju_option;
 enum {
   KAIJU_MODEL_VERIFY =
       102, /* int, 1: check digests and every value (the default); 0: check the structure only */
+  /* text: path of a file with another classifier for the model (kaiju-head makes one).  Labels and
+   * scores are then those of the file; all else stays as it is, the KV of caches and saved
+   * sessions included */
+  KAIJU_MODEL_HEAD = 103,
 
   KAIJU_ENGINE_MAX_SESSIONS = 200, /* int: most sessions that exist at once */
   /* int: bytes of KV cache, besides the sliding-window blocks of running requests; 0: room for
@@ -152,7 +156,9 @@ enum {
   /* string: "auto" (the default: the fastest) or a name from kaiju_device_info.backends; "cuda" is
    * the first GPU that CUDA shows, unless KAIJU_ENGINE_DEVICES names another */
   KAIJU_ENGINE_BACKEND = 210,
-  /* int: threads that compute a step, the calling thread included; 0: one for each core, at most 8
+  /* int: threads that compute a step, the calling thread included; 0: one for each core, at most 8.
+   * On a GPU, threads that draw tokens of requests with samplers; they start when such requests
+   * share a step
    */
   KAIJU_ENGINE_THREADS = 211,
   /* string: path at which the engine creates the file for evicted KV (file_bytes).  Nothing may
@@ -909,6 +915,23 @@ KAIJU_API kaiju_status kaiju_prefix_warm(kaiju_engine* engine, const int32_t* to
  * KV would not leave room for a request of the whole context. */
 KAIJU_API kaiju_status kaiju_prefix_pin(kaiju_prefix* prefix, size_t* tokens, kaiju_error** error);
 KAIJU_API void kaiju_prefix_destroy(KAIJU_OWN kaiju_prefix* prefix);
+
+/* -- gate: judges a message by its words, before a model reads it (docs/gate.md) -- */
+/* Reads a gate's file; `path` ends with a zero byte.  The file is not needed any more afterwards.  A
+ * gate is immutable: any number of threads may use it at once. */
+KAIJU_API kaiju_status kaiju_gate_load(const char* path, KAIJU_OWN kaiju_gate** out,
+                                       kaiju_error** error);
+KAIJU_API void kaiju_gate_destroy(KAIJU_OWN kaiju_gate* gate);
+KAIJU_API size_t kaiju_gate_label_count(const kaiju_gate* gate); /* 0 for NULL */
+/* Returns the name of label `index`, borrowed until the gate is destroyed.  Returns KAIJU_NOT_FOUND
+ * if `index` is kaiju_gate_label_count or more. */
+KAIJU_API kaiju_status kaiju_gate_label(const kaiju_gate* gate, size_t index, const char** text,
+                                        size_t* size);
+/* Writes the probability of each label: that it holds for the message.  A text of more than 48
+ * words is judged in windows of 25 to 48 words, and the largest probability of any window counts.
+ * Bytes that are not UTF-8 count as spaces.  Allocates nothing. */
+KAIJU_API kaiju_status kaiju_gate_score(const kaiju_gate* gate, const char* text, size_t size,
+                                        float* probabilities, size_t capacity, size_t* count);
 
 /* -- convenience -- */
 /* Submits a request and steps the engine until the request is done.  `on_text` may be NULL.

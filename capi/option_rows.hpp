@@ -20,6 +20,8 @@ inline constexpr double kInt64Max = 9223372036854775807.0;
 inline constexpr Row kRows[] = {
     {KAIJU_MODEL_VERIFY, "model.verify", 'i', false, 0, 1, 1,
      "1: check digests and every value; 0: structure only"},
+    {KAIJU_MODEL_HEAD, "model.head", 's', false, 0, 0, 0,
+     "path of a file with another classifier for the model"},
     {KAIJU_ENGINE_MAX_SESSIONS, "engine.max_sessions", 'i', false, 1, kInt32Max, 65536,
      "most sessions that exist at once"},
     {KAIJU_ENGINE_CACHE_BYTES, "engine.cache_bytes", 'i', false, 0, kInt64Max, 0,

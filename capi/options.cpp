@@ -156,6 +156,7 @@ Status check_groups(const kaiju_options* options, uint32_t groups, const char* c
 ModelOptions model_options(const kaiju_options* options) {
   ModelOptions out;
   out.verify = get_int32(options, KAIJU_MODEL_VERIFY) ? Verify::kFull : Verify::kNone;
+  out.head = get<std::string>(options, KAIJU_MODEL_HEAD, "");
   return out;
 }
 

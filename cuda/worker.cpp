@@ -36,17 +36,17 @@ Result<std::unique_ptr<Worker>> Worker::make(std::shared_ptr<Device> device, Wei
                                              std::move(outputs).value(),
                                              std::move(graphs).value(),
                                              {std::move(ended[0]), std::move(ended[1])}},
-                                            info));
+                                            info, sizes.draw_threads));
 }
 
-Worker::Worker(Parts parts, const ExecutorInfo& info)
+Worker::Worker(Parts parts, const ExecutorInfo& info, int32_t draw_threads)
     : device_(std::move(parts.device)),
       info_(info),
       runner_(std::move(parts.runner)),
       inputs_(std::move(parts.inputs)),
       lists_(std::move(parts.lists)),
       outputs_(std::move(parts.outputs)),
-      host_sampling_(device_, info),
+      host_sampling_(device_, info, draw_threads),
       transfers_(device_, runner_.pool().blocks()),
       graphs_(std::move(parts.graphs)),
       ended_{std::move(parts.ended[0]), std::move(parts.ended[1])} {}

@@ -52,7 +52,7 @@ class Worker {
     StepGraphs graphs;
     Event ended[2];
   };
-  Worker(Parts parts, const ExecutorInfo& info);
+  Worker(Parts parts, const ExecutorInfo& info, int32_t draw_threads);
 
   void run_rows(const CheckedStep& step, int32_t turn, StepResult& answer);
   void return_logits(const CheckedStep& step, bool there, StepResult& answer);

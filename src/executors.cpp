@@ -122,6 +122,11 @@ Result<std::unique_ptr<Executor>> make(std::unique_ptr<B> backend, std::shared_p
   return ExecutorFor<B>::create(std::move(backend), std::move(weights).value(), *sizes);
 }
 
+int32_t threads_of(const ExecutorOptions& options) {
+  if (options.threads > 0) return options.threads;
+  return std::clamp(static_cast<int32_t>(std::thread::hardware_concurrency()), 1, 8);
+}
+
 #if KAIJU_CUDA
 Result<std::unique_ptr<Executor>> make_cuda(std::shared_ptr<const Checkpoint> checkpoint,
                                             const ExecutorOptions& options, int32_t device) {
@@ -133,6 +138,7 @@ Result<std::unique_ptr<Executor>> make_cuda(std::shared_ptr<const Checkpoint> ch
   sizes->products_file = options.products_file;
   sizes->kv_layout = sizes->backend = "cuda";
   sizes->device = device;
+  sizes->draw_threads = threads_of(options);
   sizes->gpu = device - 1;
   return cuda::make_executor(std::move(weights).value(), *sizes);
 }
@@ -199,8 +205,7 @@ static Result<std::unique_ptr<Executor>> make_checked(std::shared_ptr<const Chec
 #endif
   if (options.backend == "reference")
     return make(std::make_unique<ReferenceBackend>(), std::move(checkpoint), options, "reference", 1);
-  const int32_t cores = std::clamp(static_cast<int32_t>(std::thread::hardware_concurrency()), 1, 8);
-  const int32_t threads = options.threads > 0 ? options.threads : cores;
+  const int32_t threads = threads_of(options);
   Result<std::unique_ptr<CpuBackend>> backend = CpuBackend::create(options.backend, threads);
   if (backend.status().code() == StatusCode::kInvalidArgument) {
     std::string known = "auto";

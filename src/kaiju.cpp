@@ -10,6 +10,8 @@ namespace kaiju {
 Result<std::shared_ptr<const Model>> Model::load(const std::string& path, const ModelOptions& options) {
   auto checkpoint = Checkpoint::open(path, options.verify, options.progress);
   if (!checkpoint.ok()) return checkpoint.status();
+  if (!options.head.empty()) checkpoint = with_head(std::move(checkpoint).value(), options.head, options.verify);
+  if (!checkpoint.ok()) return checkpoint.status();
   return create(std::move(checkpoint).value());
 }
 

@@ -5,6 +5,7 @@ root=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd)
 . "$root/examples/packages.sh"
 need_packages $kaiju_packages $kaiju_server_packages catch2 python3 python3-numpy
 need_packages bindgen rustc python3-cffi || echo "going on without: kaiju.h is not read by bindgen, or not by cffi" >&2
+need_packages nodejs libjs-chart.js || echo "going on without: the page of kaiju-fleet is not compared with its formulas" >&2
 need_packages clang tmux || echo "going on without: kaiju.h is read by gcc alone, or the chat not tried in tmux" >&2
 
 # clang-format of one version for everybody, for the test `layout`; distributions carry others.
@@ -16,6 +17,9 @@ tools="$root/build/tools"
 
 "$tools/bin/pip" install -q -r "$root/tests/server/requirements.txt" ||
   echo "going on without: the server is not asked by OpenAI's client, which wants openai from PyPI" >&2
+
+"$tools/bin/pip" install -q -r "$root/examples/gate/requirements.txt" ||
+  echo "going on without: kaiju-gate is not tested, which wants scikit-learn and matplotlib from PyPI" >&2
 
 xgrammar=$(PYTHON="$tools/bin/python3" sh "$root/examples/structured/fetch.sh" "$root/build/xgrammar") ||
   echo "going on without: the server's structured replies are not tried, which want xgrammar from PyPI" >&2

@@ -19,6 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 using kaiju::tools::number_from, kaiju::tools::whole_number, kaiju::tools::Zero;
 
+constexpr double kGuidance = 20;
+
 constexpr const char* kFooter = R"(Examples:
   kaiju-chat                                   talk to the first of the bundled characters
   kaiju-chat --character silas                 to another one (--list shows them)
@@ -27,6 +29,7 @@ constexpr const char* kFooter = R"(Examples:
   kaiju-chat --say 'Hello!' --say 'And you?'   two turns, no terminal needed
   kaiju-chat --say 'Hello!' --json --seed 7    one line of JSON a turn
   echo 'Hello!' | kaiju-chat                   one turn a line
+  kaiju-chat --safety-tier minor               end replies at the limits of a tier; /scores shows why
 While chatting: /help lists the commands. Several lines in one turn: end a line with \, press Alt-Enter, or
 paste them. Ctrl-C stops a reply, Ctrl-D leaves. Colours: off with NO_COLOR=1.)";
 
@@ -67,20 +70,36 @@ std::optional<int> parse_args(int argc, char** argv, Args& args) {
   CLI::Option* seed =
       option("--seed", sampling.seed, "N", "the same seed gives the same replies (default: 0; on a terminal random)")
           ->check(whole_number());
-  option("--temperature", sampling.temperature, "X",
-         fmt::format("0: always the likeliest word (default: {})", text(sampling.temperature)))
-      ->check(number_from(0.001, 100, Zero::kToo));
-  option("--top-p", sampling.top_p, "X",
-         fmt::format("keep the likeliest words of this total probability (default: {})", text(sampling.top_p)))
-      ->check(number_from(1e-6, 1));
-  option("--min-p", sampling.min_p, "X",
-         fmt::format("drop words below this share of the likeliest one's (default: {})", text(sampling.min_p)))
-      ->check(number_from(0, 1));
-  option("--top-k", sampling.top_k, "K", "keep the K likeliest words (default: 0, all)")
-      ->check(whole_number(0, 1 << 30));
-  option("--repetition-penalty", sampling.repetition_penalty, "X",
-         fmt::format("above 1: avoid words already used (default: {})", text(sampling.repetition_penalty)))
-      ->check(number_from(0.01, 100));
+  CLI::Option* temperature =
+      option("--temperature", sampling.temperature, "X",
+             fmt::format("0: always the likeliest word (default: {})", text(sampling.temperature)))
+          ->check(number_from(0.001, 100, Zero::kToo));
+  CLI::Option* top_p =
+      option("--top-p", sampling.top_p, "X",
+             fmt::format("keep the likeliest words of this total probability (default: {})", text(sampling.top_p)))
+          ->check(number_from(1e-6, 1));
+  CLI::Option* min_p =
+      option("--min-p", sampling.min_p, "X",
+             fmt::format("drop words below this share of the likeliest one's (default: {})", text(sampling.min_p)))
+          ->check(number_from(0, 1));
+  CLI::Option* top_k = option("--top-k", sampling.top_k, "K", "keep the K likeliest words (default: 0, all)")
+                           ->check(whole_number(0, 1 << 30));
+  CLI::Option* penalty =
+      option("--repetition-penalty", sampling.repetition_penalty, "X",
+             fmt::format("above 1: avoid words already used (default: {})", text(sampling.repetition_penalty)))
+          ->check(number_from(0.01, 100));
+  CLI::Option* guidance = app.add_option_function<double>(
+      "--guidance", [&](double weight) { sampling.guidance = weight; },
+      fmt::format("best of {} replies, the classifier's scores weighing so much (default: {})", kBeams,
+                  text(kGuidance)));
+  guidance->option_text("[WEIGHT]")
+      ->expected(0, 1)
+      ->default_str(text(kGuidance))
+      ->check(number_from(0.001, 1000, Zero::kToo));
+  for (CLI::Option* each : {temperature, top_p, min_p, top_k, penalty}) guidance->excludes(each);
+  option("--safety-tier", sampling.tier, "NAME",
+         "adult or minor: limits of the classifier that end a reply (default: none)")
+      ->check(kaiju::tools::name_from({"adult", "minor"}));
   app.add_flag("--circles", sampling.circles, "let a reply repeat itself over and over (default: end it)");
   app.option_defaults()->group("Machine");
   option("--threads", args.threads, "N", "threads (default: one per core, at most 8)")->check(whole_number(1, 256));

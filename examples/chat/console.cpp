@@ -61,6 +61,12 @@ std::string about_reply(const Reply& reply, bool verbose) {
   return text.empty() ? "" : "[" + text + "]";
 }
 
+// What a script prints of a reply.
+std::string spoken(const Reply& reply) {
+  if (reply.finish != "refused") return reply.text + "\n";
+  return (reply.text.empty() ? "" : reply.text + "\n") + about_reply(reply, false) + "\n";
+}
+
 // The file for a chat that has none yet: of a name that no file has.
 std::string free_file(const std::string& character) {
   std::string stem;
@@ -268,6 +274,11 @@ class Loop {
     unsaved_ = false;
   }
 
+  void scores(const std::string&) {
+    if (scores_.empty()) throw Problem("there are no scores: say something first, to a model with a classifier");
+    answer(score_table(scores_), 2);
+  }
+
   void statistics(const std::string&) { answer(stats(talk_, totals_, console_.model, console_.engine), 13); }
 
   template <class Ask>
@@ -283,6 +294,7 @@ class Loop {
       return !take_interrupt() && !output_failed();
     });
     totals_.add(reply);
+    scores_ = reply.scores;
     unsaved_ = true;
     if (console_.args.json) {
       print("{}\n", json_line(reply, talk_));
@@ -291,13 +303,16 @@ class Loop {
     }
     if (!begun && terminal_) speaker();
     printer_.end_line();
-    if (!begun && !terminal_) std::fputc('\n', stdout);
+    const bool refused = reply.finish == "refused";
+    if (!begun && !terminal_ && !refused) std::fputc('\n', stdout);
     if (terminal_) {
       const std::string text = about_reply(reply, console_.args.verbose);
       note(text.empty() ? "\n" : text + "\n\n");
-    } else if (console_.args.verbose) {
-      print(stderr, "{}\n", about_reply(reply, true));
+      if (refused) note("  The turn is part of the chat until /undo takes it back.\n\n", 2);
+    } else if (refused) {
+      note(about_reply(reply, false) + "\n");
     }
+    if (!terminal_ && console_.args.verbose) print(stderr, "{}\n", about_reply(reply, true));
   }
 
   void speaker() {
@@ -326,6 +341,7 @@ class Loop {
   bool terminal_;
   Printer printer_;
   Totals totals_;
+  std::vector<LabelScore> scores_;  // of the last reply
   std::string begun_;
   std::string file_;      // that this chat was saved to or loaded from
   bool unsaved_ = false;  // has changed since
@@ -339,6 +355,7 @@ std::span<const Loop::Command> Loop::commands() {
       {"/save", "[FILE]", "save this chat (default: where it was saved before)", &Loop::save},
       {"/load", "FILE", "continue a saved chat", &Loop::load},
       {"/character", "[NAME]", "start a chat with another one, NAME or FILE (default: list them)", &Loop::character},
+      {"/scores", "", "what the model's classifier says of the last turn", &Loop::scores},
       {"/stats", "", "model, machine, tokens, speed and seed", &Loop::statistics},
       {"/help", "", "this list", &Loop::help},
   };
@@ -364,7 +381,7 @@ int Console::run_script(Conversation talk) {
     if (args.json)
       print("{}\n", json_line(reply, talk));
     else
-      Printer(false, false).print(reply.text + "\n");
+      Printer(false, false).print(spoken(reply));
     std::fflush(stdout);
     if (args.verbose && !args.json) print(stderr, "{}\n", about_reply(reply, true));
   }

@@ -16,6 +16,7 @@ const char* finish_name(int32_t reason) {
   return reason == KAIJU_DONE_STOP_TOKEN || reason == KAIJU_DONE_STOP_STRING ? "stop"
          : reason == KAIJU_DONE_LENGTH                                       ? "length"
          : reason == KAIJU_DONE_LOOP                                         ? "circle"
+         : reason == KAIJU_DONE_REFUSED                                      ? "refused"
                                                                              : "cancelled";
 }
 
@@ -54,28 +55,55 @@ kaiju_message message(int32_t role, const std::string& text) {
   return made;
 }
 
-// `card` names what every conversation with this character begins with.
-OptionsHandle reply_options(const Sampling& sampling, const std::string& card) {
-  OptionsHandle options =
+// A bag whose setters throw Problem.
+struct Bag {
+  OptionsHandle handle =
       make<OptionsHandle>([](kaiju_options** out, kaiju_error**) { return kaiju_options_create(out); });
-  const auto set_int = [&](kaiju_option option, int64_t value) {
-    must([&](kaiju_error** error) { return kaiju_options_set_int(options.get(), option, value, error); });
-  };
-  const auto set_float = [&](kaiju_option option, double value) {
-    must([&](kaiju_error** error) { return kaiju_options_set_float(options.get(), option, value, error); });
-  };
-  set_float(KAIJU_GENERATE_TEMPERATURE, sampling.temperature);
-  set_float(KAIJU_GENERATE_TOP_P, sampling.top_p);
-  set_float(KAIJU_GENERATE_MIN_P, sampling.min_p);
-  set_int(KAIJU_GENERATE_TOP_K, sampling.top_k);
-  set_float(KAIJU_GENERATE_REPETITION_PENALTY, sampling.repetition_penalty);
-  set_int(KAIJU_GENERATE_SEED, static_cast<int64_t>(sampling.seed));
-  set_int(KAIJU_GENERATE_LOOP_GUARD, sampling.circles ? 0 : 1);
-  set_int(KAIJU_GENERATE_MAX_TOKENS, std::max<int64_t>(sampling.max_tokens, 1));
-  must([&](kaiju_error** error) {
-    return kaiju_options_set_string(options.get(), KAIJU_SESSION_CHARACTER, card.data(), card.size(), error);
-  });
-  return options;
+
+  void set(kaiju_option option, int64_t value) {
+    must([&](kaiju_error** error) { return kaiju_options_set_int(handle.get(), option, value, error); });
+  }
+  void set_float(kaiju_option option, double value) {
+    must([&](kaiju_error** error) { return kaiju_options_set_float(handle.get(), option, value, error); });
+  }
+  void set_text(kaiju_option option, std::string_view text) {
+    must([&](kaiju_error** error) {
+      return kaiju_options_set_string(handle.get(), option, text.data(), text.size(), error);
+    });
+  }
+};
+
+void set_search(Bag& bag, double guidance, const std::vector<std::string>& labels) {
+  bag.set(KAIJU_GENERATE_BEAMS, kBeams);
+  bag.set_float(KAIJU_GENERATE_GUIDANCE, guidance);
+  // Somebody who is in pain has not said anything wrong.
+  if (std::ranges::find(labels, "distress") != labels.end()) bag.set_text(KAIJU_GENERATE_LABEL_WEIGHT, "distress=0");
+}
+
+void set_sampling(Bag& bag, const Sampling& sampling) {
+  bag.set_float(KAIJU_GENERATE_TEMPERATURE, sampling.temperature);
+  bag.set_float(KAIJU_GENERATE_TOP_P, sampling.top_p);
+  bag.set_float(KAIJU_GENERATE_MIN_P, sampling.min_p);
+  bag.set(KAIJU_GENERATE_TOP_K, sampling.top_k);
+  bag.set_float(KAIJU_GENERATE_REPETITION_PENALTY, sampling.repetition_penalty);
+  bag.set(KAIJU_GENERATE_SEED, static_cast<int64_t>(sampling.seed));
+}
+
+// `card` names what every conversation with this character begins with.
+OptionsHandle reply_options(const Sampling& sampling, const std::string& card, const std::vector<std::string>& labels) {
+  constexpr int64_t kHoldBack = 4;  // texts that are judged before a word is shown
+  Bag bag;
+  if (sampling.guidance)
+    set_search(bag, *sampling.guidance, labels);
+  else
+    set_sampling(bag, sampling);
+  if (!sampling.tier.empty()) bag.set_text(KAIJU_GENERATE_TIER, sampling.tier);
+  if (!sampling.tier.empty() && !sampling.guidance) bag.set(KAIJU_GENERATE_HOLD_BACK, kHoldBack);
+  if (!labels.empty() && !sampling.guidance) bag.set(KAIJU_GENERATE_SCORES, 1);
+  bag.set(KAIJU_GENERATE_LOOP_GUARD, sampling.circles ? 0 : 1);
+  bag.set(KAIJU_GENERATE_MAX_TOKENS, std::max<int64_t>(sampling.max_tokens, 1));
+  bag.set_text(KAIJU_SESSION_CHARACTER, card);
+  return std::move(bag.handle);
 }
 
 }  // namespace
@@ -86,10 +114,11 @@ Conversation::Conversation(kaiju_model* model, kaiju_engine* engine, Card card, 
       engine_(engine),
       card_(std::move(card)),
       seed_(sampling.seed),
-      greedy_(sampling.temperature == 0),
+      one_reply_(sampling.guidance || sampling.temperature == 0),
+      labels_(labels_of(model)),
       context_(context_of(model)) {
   const std::string text = card_.name + "\n" + card_.description;
-  options_ = reply_options(sampling, text);
+  options_ = reply_options(sampling, text, labels_);
   const std::vector<int32_t> head = format({message(KAIJU_ROLE_CARD, text)});
   std::vector<int32_t> with_greeting = head;
   if (!card_.greeting.empty())
@@ -159,7 +188,8 @@ Reply Conversation::say(const std::string& text, const OnText& on_text) {
 
 Reply Conversation::retry(const OnText& on_text) {
   need_turn();
-  if (greedy_) throw Problem("at temperature 0 there is only one reply; start with a higher --temperature");
+  if (one_reply_)
+    throw Problem("at temperature 0 and with --guidance there is only one reply; start with a higher --temperature");
   // The conversation counts the streams of the replies it was asked for; those of a chat that was loaded come on top.
   const uint32_t retries = turns_.back().retries + 1;
   Reply reply = answer(talk_, retries - describe(talk_).replies, on_text,
@@ -249,9 +279,10 @@ Reply Conversation::say_in(const ConversationHandle& talk, const std::string& te
 template <class Submit>
 Reply Conversation::answer(const ConversationHandle& talk, size_t stream, const OnText& on_text, const Submit& submit) {
   const size_t dropped = without_greeting(describe(talk).turns_dropped);
-  must([&](kaiju_error** error) {
-    return kaiju_options_set_int(options_.get(), KAIJU_GENERATE_VARIANT, static_cast<int64_t>(stream), error);
-  });
+  if (!one_reply_)
+    must([&](kaiju_error** error) {
+      return kaiju_options_set_int(options_.get(), KAIJU_GENERATE_VARIANT, static_cast<int64_t>(stream), error);
+    });
   kaiju_request request = 0;
   must([&](kaiju_error** error) { return submit(options_.get(), nullptr, &request, error); });
   Reply reply = collect(request, on_text);
@@ -295,6 +326,9 @@ Reply Conversation::collect(kaiju_request request, const OnText& on_text) {
       hear(text);
       if (event.kind != KAIJU_EVENT_DONE) continue;
       reply.finish = finish_name(event.reason);
+      reply.scores = scores_of(event, labels_);
+      if (event.reason == KAIJU_DONE_REFUSED && static_cast<size_t>(event.label) < labels_.size())
+        reply.refused_label = labels_[static_cast<size_t>(event.label)];
       if (reply.finish != "stop") reply.text.resize(std::max(whole_end(reply.text), told));
       tell(reply.text.size());
       reply.prompt_tokens = event.prompt_tokens;

@@ -10,6 +10,7 @@
 
 #include "card.hpp"
 #include "owned.hpp"
+#include "safety.hpp"
 
 namespace chat {
 
@@ -21,8 +22,11 @@ struct Sampling {
   double repetition_penalty = 1.05;
   uint64_t seed = 0;
   int64_t max_tokens = 256;
-  bool circles = false;  // a reply that goes in circles goes on
+  bool circles = false;            // a reply that goes in circles goes on
+  std::optional<double> guidance;  // beam search, and what the classifier's scores are worth in it (docs/beams.md)
+  std::string tier;                // the limits that end a reply; empty: none
 };
+inline constexpr int64_t kBeams = 4;  // of a search
 
 // What the user said and the reply to it, as text.
 struct Turn {
@@ -35,13 +39,15 @@ struct Turn {
 
 struct Reply {
   std::string text;
-  std::string
-      finish;  // "stop", "length", "cancelled" or "circle": it began to repeat itself, and the repeats were cut off
+  std::string finish;  // "stop", "length", "cancelled", "refused" at a limit, or "circle": it began to repeat itself,
+                       // and the repeats were cut off
   int32_t prompt_tokens = 0;
   int32_t cached_tokens = 0;  // of those, not computed again
   int32_t generated_tokens = 0;
   double prefill_seconds = 0, decode_seconds = 0;
-  size_t turns_dropped = 0;  // turns that left the context with this reply; the greeting is not counted
+  size_t turns_dropped = 0;             // turns that left the context with this reply; the greeting is not counted
+  std::vector<LabelScore> scores = {};  // empty where the model has no classifier, and of a search
+  std::string refused_label = {};       // whose limit ended it
 
   double prefill_rate() const { return prefill_seconds > 0 ? (prompt_tokens - cached_tokens) / prefill_seconds : 0; }
   double decode_rate() const {
@@ -105,7 +111,8 @@ class Conversation {
   OptionsHandle options_;
   Card card_;
   uint64_t seed_ = 0;
-  bool greedy_ = false;
+  bool one_reply_ = false;  // sampling or search gives no other
+  std::vector<std::string> labels_;
   size_t context_ = 0;
   ConversationHandle talk_;
   std::vector<Turn> turns_;

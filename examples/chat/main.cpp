@@ -9,6 +9,7 @@
 #include "../tools/program.hpp"
 #include "args.hpp"
 #include "console.hpp"
+#include "safety.hpp"
 #include "terminal.hpp"
 
 namespace {
@@ -46,7 +47,8 @@ EngineHandle make_engine(kaiju_model* model, const Args& args) {
   const auto set_int = [&](kaiju_option option, int64_t value) {
     must([&](kaiju_error** error) { return kaiju_options_set_int(options.get(), option, value, error); });
   };
-  set_int(KAIJU_ENGINE_MAX_RUNNING, 2);  // one person, one reply at a time; the other half keeps the card's KV
+  // One person, one reply at a time; the rest keeps the card's KV.
+  set_int(KAIJU_ENGINE_MAX_RUNNING, 1 + (args.sampling.guidance ? kBeams : 1));
   set_int(KAIJU_ENGINE_THREADS, args.threads);
   const auto set_string = [&](kaiju_option option, const std::string& value) {
     must([&](kaiju_error** error) {
@@ -81,6 +83,9 @@ int run(int argc, char** argv) {
   if (args.say.empty() && on_terminal() && !args.seed_given) args.sampling.seed = std::random_device()();
   const ModelHandle model = load_model(args.model);
   const EngineHandle engine = make_engine(model.get(), args);
+  if (!args.sampling.tier.empty()) set_limits(engine.get(), model.get(), args.sampling.tier);
+  if (args.sampling.guidance && labels_of(model.get()).empty())
+    throw Problem("--guidance needs a model with a classifier, such as the bundled one");
   Console console{model.get(), engine.get(), args};
   return console.run();
 }

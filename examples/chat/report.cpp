@@ -76,6 +76,8 @@ std::string ending(const Reply& reply) {
   if (reply.finish == "length")
     add(fmt::format("cut at {}", counted(static_cast<size_t>(reply.generated_tokens), "token")));
   if (reply.finish == "cancelled") add("stopped");
+  if (reply.finish == "refused")
+    add(fmt::format("refused: what was said reaches the limit of {}", reply.refused_label));
   if (reply.finish == "circle") add("ended where it began to repeat itself");
   if (reply.turns_dropped > 0) add(fmt::format("the oldest {} left the context", counted(reply.turns_dropped, "turn")));
   return out;
@@ -102,15 +104,16 @@ std::string stats(const Conversation& talk, const Totals& totals, kaiju_model* m
 }
 
 std::string json_line(const Reply& reply, const Conversation& talk) {
-  const nlohmann::ordered_json line = {{"turn", talk.turns().size()},
-                                       {"seed", talk.seed()},
-                                       {"retries", talk.turns().back().retries},
-                                       {"reply", reply.text},
-                                       {"prompt_tokens", reply.prompt_tokens},
-                                       {"cached_tokens", reply.cached_tokens},
-                                       {"prefill_tokens_per_second", std::round(reply.prefill_rate() * 10) / 10},
-                                       {"decode_tokens_per_second", std::round(reply.decode_rate() * 10) / 10},
-                                       {"finish", reply.finish}};
+  nlohmann::ordered_json line = {{"turn", talk.turns().size()},
+                                 {"seed", talk.seed()},
+                                 {"retries", talk.turns().back().retries},
+                                 {"reply", reply.text},
+                                 {"prompt_tokens", reply.prompt_tokens},
+                                 {"cached_tokens", reply.cached_tokens},
+                                 {"prefill_tokens_per_second", std::round(reply.prefill_rate() * 10) / 10},
+                                 {"decode_tokens_per_second", std::round(reply.decode_rate() * 10) / 10},
+                                 {"finish", reply.finish}};
+  if (!reply.refused_label.empty()) line["label"] = reply.refused_label;
   return line.dump();
 }
 

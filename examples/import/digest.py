@@ -1,8 +1,9 @@
-"""XXH3-128, of the package xxhash or else of the C library that kaiju is built with."""
+"""XXH3-128 and XXH32, of the package xxhash or else of the C library that kaiju is built with."""
 
 import ctypes
 import ctypes.util
-from typing import Any, Protocol
+import functools
+from typing import Any, Callable, Protocol
 
 from refused import Refused
 
@@ -55,6 +56,8 @@ def _library() -> Any:
         _loaded.XXH3_128bits_update.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
         _loaded.XXH3_128bits_digest.argtypes = [ctypes.c_void_p]
         _loaded.XXH3_128bits_digest.restype = _Hash128
+        _loaded.XXH32.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint32]
+        _loaded.XXH32.restype = ctypes.c_uint32
     return _loaded
 
 
@@ -71,3 +74,19 @@ def digest_of(data: Any) -> str:
     digest = new_digest()
     digest.update(data)
     return digest.hexdigest()
+
+
+@functools.lru_cache(None)
+def _xxh32() -> Callable[[bytes, int], int]:
+    try:
+        import xxhash
+
+        return xxhash.xxh32_intdigest
+    except ImportError:
+        library = _library()
+        return lambda data, seed: library.XXH32(data, len(data), seed)
+
+
+def hash32(data: bytes, seed: int) -> int:
+    """XXH32."""
+    return _xxh32()(data, seed)

@@ -4,13 +4,18 @@ and what either calls their tensors."""
 import re
 from typing import Any
 
+import gemma
+import rope_fields
 from fields import Fields
-from model_config import RELU_SQUARED, SILU_GATED, ModelConfig, Rope
+from model_config import RELU_SQUARED, SILU_GATED, Layer, ModelConfig
 from refused import Refused, shown
 from unsupported import refuse_model, refuse_quantised
 
 FAMILIES = ("llama", "smollm3", "mistral", "qwen2", "qwen3", "arcee")
-_GGUF_FAMILIES = tuple(family for family in FAMILIES if family != "mistral")  # there Mistral's architecture is llama
+# There Mistral's architecture is llama.
+_GGUF_FAMILIES = (*(family for family in FAMILIES if family != "mistral"), "gemma3")
+# Models of several parts, of which the text model is imported, and whether its embedding is tied where nothing is said.
+_WITH_TEXT_CONFIG = {"mistral3": False, "gemma3": True, "gemma4": True, "gemma4_unified": True}
 # GGUF stores q and k of these for pairs (2i, 2i + 1) of RoPE instead of (i, i + head_dim / 2).
 INTERLEAVED_IN_GGUF = ("llama", "smollm3", "arcee")
 _WIDTH, _CONTEXT = 1 << 16, 1 << 24
@@ -29,6 +34,12 @@ _HF_LAYER = {
     "ffn.down": "mlp.down_proj",
     "ffn.norm_gain": "post_attention_layernorm.weight",
 }
+_HF_GEMMA_LAYER = _HF_LAYER | {
+    "attn.post_norm_gain": "post_attention_layernorm.weight",
+    "ffn.norm_gain": "pre_feedforward_layernorm.weight",
+    "ffn.post_norm_gain": "post_feedforward_layernorm.weight",
+    "factor": "layer_scalar",
+}
 _HF_MODEL = {
     "embed.weight": "model.embed_tokens.weight",
     "output.weight": "lm_head.weight",
@@ -40,12 +51,14 @@ _GGUF_LAYER = {
     "attn.v": "attn_v",
     "attn.o": "attn_output",
     "attn.norm_gain": "attn_norm.weight",
+    "attn.post_norm_gain": "post_attention_norm.weight",
     "attn.q_norm_gain": "attn_q_norm.weight",
     "attn.k_norm_gain": "attn_k_norm.weight",
     "ffn.gate": "ffn_gate",
     "ffn.up": "ffn_up",
     "ffn.down": "ffn_down",
     "ffn.norm_gain": "ffn_norm.weight",
+    "ffn.post_norm_gain": "post_ffw_norm.weight",
 }
 _GGUF_MODEL = {
     "embed.weight": "token_embd.weight",
@@ -64,8 +77,14 @@ def _source_name(canonical: str, of_model: dict[str, str], of_layer: dict[str, s
     return f"{layers}.{layer}.{of_layer[matrix]}.{part}"
 
 
-def huggingface_name(canonical: str) -> str:
-    return _source_name(canonical, _HF_MODEL, _HF_LAYER, "model.layers")
+def huggingface_name(canonical: str, family: str) -> str:
+    of_layer = _HF_GEMMA_LAYER if family in ("gemma3", "gemma4") else _HF_LAYER
+    return _source_name(canonical, _HF_MODEL, of_layer, "model.layers")
+
+
+def gain_offset(family: str) -> float:
+    """What is added to the gains of norms in Hugging Face's files. GGUF's have it already."""
+    return 1.0 if family == "gemma3" else 0.0
 
 
 def gguf_name(canonical: str) -> str:
@@ -74,70 +93,17 @@ def gguf_name(canonical: str) -> str:
 
 def _check(config: ModelConfig, where: str) -> ModelConfig:
     """What no single field shows."""
-    if config.n_heads % config.n_kv_heads:
-        raise Refused(f"{where}: {config.n_heads} heads cannot share {config.n_kv_heads} KV heads")
-    if config.head_dim % 2:
-        raise Refused(f"{where}: a head_dim of {config.head_dim} has no pairs to rotate")
-    if config.q_width > _WIDTH or config.kv_width > _WIDTH:
-        raise Refused(f"{where}: {config.n_heads} heads of {config.head_dim} are wider than {_WIDTH}")
+    for head_dim, kv_heads in {(layer.head_dim, layer.n_kv_heads) for layer in config.each}:
+        if config.n_heads % kv_heads:
+            raise Refused(f"{where}: {config.n_heads} heads cannot share {kv_heads} KV heads")
+        if head_dim % 2:
+            raise Refused(f"{where}: a head_dim of {head_dim} has no pairs to rotate")
+        if config.n_heads * head_dim > _WIDTH:
+            raise Refused(f"{where}: {config.n_heads} heads of {head_dim} are wider than {_WIDTH}")
     return config
 
 
 # Hugging Face
-
-
-def _hf_rope(fields: Fields, context: int, default_base: float) -> Rope:
-    given = fields.values.get("rope_parameters") or fields.values.get("rope_scaling") or {}
-    rope = Fields(
-        given, f"{fields.where}: {'rope_parameters' if 'rope_parameters' in fields.values else 'rope_scaling'}"
-    )
-    base = rope.number("rope_theta", 1.01, 1e12, None) or fields.number("rope_theta", 1.01, 1e12, default_base)
-    kind = rope.text("rope_type", None) or rope.text("type", None) or "default"
-    for partial in (rope, fields):
-        if partial.number("partial_rotary_factor", 0, 1, 1.0) != 1.0:
-            raise partial.wrong("partial_rotary_factor", "kaiju's families rotate whole heads")
-    if kind == "default":
-        return Rope(base)
-    if kind == "dynamic":
-        raise Refused(
-            f"{rope.where}: dynamic NTK scaling changes frequencies with the length of the text, so that cached "
-            "keys become wrong; use a model with yarn, linear or llama3 scaling, or remove it to stay within "
-            "the original context"
-        )
-    if kind == "longrope":
-        raise Refused(
-            f"{rope.where}: longrope changes frequencies with the length of the text, so that cached keys "
-            "become wrong; use a model with yarn, linear or llama3 scaling"
-        )
-    if kind not in ("linear", "llama3", "yarn"):
-        raise Refused(
-            f"{rope.where}: the RoPE scaling {shown(kind)!r} is not supported; kaiju has linear, llama3 and yarn"
-        )
-    factor = rope.number("factor", 1, 1e6)
-    if kind == "linear":
-        return Rope(base, kind, factor)
-    original = rope.whole("original_max_position_embeddings", 1, _CONTEXT, context)
-    if kind == "llama3":
-        low, high = rope.number("low_freq_factor", 1e-6, 1e6), rope.number("high_freq_factor", 1e-6, 1e6)
-        if low >= high:
-            raise rope.wrong("low_freq_factor", "it must be less than high_freq_factor")
-        return Rope(base, kind, factor, original, low, high)
-    attention = rope.number("attention_factor", 1e-3, 1e3, None)
-    mscale, all_dim = rope.number("mscale", 0, 1e3, 0.0), rope.number("mscale_all_dim", 0, 1e3, 0.0)
-    if attention is None and mscale and all_dim and mscale != all_dim:
-        raise rope.wrong("mscale", "kaiju reads yarn with mscale and mscale_all_dim equal, or with attention_factor")
-    if attention is None and mscale and all_dim:
-        attention = 1.0
-    return Rope(
-        base,
-        kind,
-        factor,
-        original,
-        beta_fast=rope.number("beta_fast", 1e-6, 1e6, 32.0),
-        beta_slow=rope.number("beta_slow", 1e-6, 1e6, 1.0),
-        truncate=rope.flag("truncate", True),
-        attention_factor=attention,
-    )
 
 
 def _hf_windows(fields: Fields, family: str, layers: int, rotates: tuple[bool, ...]) -> tuple[int | None, ...]:
@@ -181,11 +147,14 @@ def from_huggingface(values: Any, where: str, name: str) -> ModelConfig:
     """Of the parsed config.json; `where` is what messages call it, `name` the model's name if the file has none."""
     fields = Fields(values, where)
     kind = fields.text("model_type")
-    if kind == "mistral3" and isinstance(values.get("text_config"), dict):  # with an eye; the text model is Mistral
-        text = {"tie_word_embeddings": values.get("tie_word_embeddings", False), **values["text_config"]}
+    if kind in _WITH_TEXT_CONFIG and isinstance(values.get("text_config"), dict):
+        tied = values.get("tie_word_embeddings", _WITH_TEXT_CONFIG[kind])
+        text = {"model_type": kind + "_text", "tie_word_embeddings": tied, **values["text_config"]}
         return from_huggingface(text | {"quantization_config": values.get("quantization_config")}, where, name)
     if fields.has("quantization_config"):
         raise refuse_quantised(Fields(values["quantization_config"], where).values.get("quant_method"), where)
+    if kind in gemma.FAMILIES:
+        return _check(gemma.from_huggingface(fields, name), where)
     if kind not in FAMILIES:
         raise refuse_model(kind, where)
     for experts in ("num_local_experts", "num_experts", "n_routed_experts"):
@@ -203,23 +172,25 @@ def from_huggingface(values: Any, where: str, name: str) -> ModelConfig:
             raise Refused(f"{where}: hidden_size {d_model} is no multiple of {heads} heads, and there is no head_dim")
         head_dim = d_model // heads
     attention_bias = fields.flag("attention_bias", False) if kind in ("llama", "smollm3", "qwen3", "arcee") else False
+    kv_heads = fields.whole("num_key_value_heads", 1, _WIDTH, heads)
+    rope = rope_fields.from_huggingface(fields, context, 2e6 if kind == "smollm3" else 1e4)
     rotates = _hf_rotates(fields, kind, layers)
+    windows = _hf_windows(fields, kind, layers, rotates)
     return _check(
         ModelConfig(
             family=kind,
             name=fields.text("_name_or_path", None) or name,
             vocab_size=fields.whole("vocab_size", 1, 1 << 20),
-            layers=layers,
             d_model=d_model,
             n_heads=heads,
-            n_kv_heads=fields.whole("num_key_value_heads", 1, _WIDTH, heads),
+            n_kv_heads=kv_heads,
             head_dim=head_dim,
             d_ff=fields.whole("intermediate_size", 1, _WIDTH),
             context=context,
             norm_eps=fields.number("rms_norm_eps", 1e-12, 1, 1e-5 if kind == "arcee" else 1e-6),
-            rope=_hf_rope(fields, context, 2e6 if kind == "smollm3" else 1e4),
-            rotates=rotates,
-            windows=_hf_windows(fields, kind, layers, rotates),
+            each=tuple(
+                Layer(head_dim, kv_heads, rope if turns else None, window) for turns, window in zip(rotates, windows)
+            ),
             activation=_hf_activation(fields, kind),
             tied=fields.flag("tie_word_embeddings", kind == "smollm3"),
             qkv_bias=attention_bias or kind == "qwen2",
@@ -232,33 +203,6 @@ def from_huggingface(values: Any, where: str, name: str) -> ModelConfig:
 
 
 # GGUF
-
-
-def _gguf_rope(fields: Fields, factors: tuple[float, ...], context: int) -> Rope:
-    base = fields.number("rope.freq_base", 1.01, 1e12, 1e4)
-    kind = fields.text("rope.scaling.type", "none")
-    if factors:
-        if kind not in ("none", "linear") or fields.number("rope.scaling.factor", 0, 1e6, 1.0) not in (0.0, 1.0):
-            raise fields.wrong("rope.scaling.type", "kaiju does not combine it with the tensor rope_freqs.weight")
-        return Rope(base, "factors", factors=factors)
-    if kind == "none":
-        return Rope(base)
-    factor = fields.number("rope.scaling.factor", 0, 1e6, 1.0) or 1.0
-    if kind == "linear":
-        return Rope(base, kind, factor) if factor != 1 else Rope(base)
-    if kind != "yarn":
-        raise fields.wrong("rope.scaling.type", "kaiju has linear and yarn")
-    multiplier = fields.number("rope.scaling.attn_factor", 1e-3, 1e3, 1.0)
-    if multiplier != 1 or fields.has("rope.scaling.yarn_log_multiplier"):
-        raise fields.wrong("rope.scaling.attn_factor", "kaiju reads yarn without multipliers of attention")
-    return Rope(
-        base,
-        kind,
-        factor,
-        fields.whole("rope.scaling.original_context_length", 1, _CONTEXT, context),
-        beta_fast=fields.number("rope.scaling.yarn_beta_fast", 1e-6, 1e6, 32.0),
-        beta_slow=fields.number("rope.scaling.yarn_beta_slow", 1e-6, 1e6, 1.0),
-    )
 
 
 def from_gguf(
@@ -291,35 +235,40 @@ def from_gguf(
             raise fields.wrong(same, f"kaiju's families have the heads' dimension there, {head_dim}")
     vocab_size = fields.whole("vocab_size", 1, 1 << 20, shapes["token_embd.weight"][0])
     context = fields.whole("context_length", 1, _CONTEXT)
+    common = {
+        "name": general.text("name", None) or kind,
+        "vocab_size": vocab_size,
+        "d_model": d_model,
+        "n_heads": heads,
+        "n_kv_heads": fields.whole("attention.head_count_kv", 1, _WIDTH, heads),
+        "head_dim": head_dim,
+        "d_ff": fields.whole("feed_forward_length", 1, _WIDTH),
+        "context": context,
+        "norm_eps": fields.number("attention.layer_norm_rms_epsilon", 1e-12, 1),
+        "qkv_bias": "blk.0.attn_q.bias" in shapes,
+        "o_bias": "blk.0.attn_output.bias" in shapes,
+        "ffn_bias": "blk.0.ffn_up.bias" in shapes,
+    }
+    rope = rope_fields.from_gguf(fields, rope_factors, context)
+    if kind == "gemma3":
+        return _check(gemma.from_gguf(fields, common, layers, rope), where)
     window = fields.whole("attention.sliding_window", 0, _CONTEXT, None) or None
     if window is not None and kind != "llama":
         raise fields.wrong(
             "attention.sliding_window",
             f"{kind} files do not say which layers have it; import the model's Hugging Face folder",
         )
-    rotates = tuple(kind != "smollm3" or (layer + 1) % _NO_ROPE_STEP != 0 for layer in range(layers))
+    rotates = [kind != "smollm3" or (layer + 1) % _NO_ROPE_STEP != 0 for layer in range(layers)]
     return _check(
         ModelConfig(
             family=kind,
-            name=general.text("name", None) or kind,
-            vocab_size=vocab_size,
-            layers=layers,
-            d_model=d_model,
-            n_heads=heads,
-            n_kv_heads=fields.whole("attention.head_count_kv", 1, _WIDTH, heads),
-            head_dim=head_dim,
-            d_ff=fields.whole("feed_forward_length", 1, _WIDTH),
-            context=context,
-            norm_eps=fields.number("attention.layer_norm_rms_epsilon", 1e-12, 1),
-            rope=_gguf_rope(fields, rope_factors, context),
-            rotates=rotates,
-            windows=(window,) * layers,
+            each=tuple(
+                Layer(head_dim, common["n_kv_heads"], rope if turns else None, window) for turns in rotates
+            ),
             activation=RELU_SQUARED if kind == "arcee" else SILU_GATED,
             tied="output.weight" not in shapes,
-            qkv_bias="blk.0.attn_q.bias" in shapes,
-            o_bias="blk.0.attn_output.bias" in shapes,
-            ffn_bias="blk.0.ffn_up.bias" in shapes,
             head_norms=kind == "qwen3",
+            **common,
         ),
         where,
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from model_config import ModelConfig
+from model_config import GELU_GATED, ModelConfig, Rope
 from refused import Refused
 from rope import frequencies, score_scale
 from sources.source import Source
@@ -29,6 +29,11 @@ def silu(x: np.ndarray) -> np.ndarray:
         return x / (1 + np.exp(-x))
 
 
+def gelu(x: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return x * np.float32(0.5) * (1 + np.tanh(np.float32(0.7978845608) * x * (1 + np.float32(0.044715) * x * x)))
+
+
 class FloatModel:
     """Subclasses change single operations: the methods without a name that begins with an underscore."""
 
@@ -39,7 +44,7 @@ class FloatModel:
     # Operations
 
     def embed(self, ids: np.ndarray) -> np.ndarray:
-        return self.source.gather("embed.weight", ids)
+        return self.source.gather("embed.weight", ids) * np.float32(self.config.embed_factor)
 
     def linear(self, x: np.ndarray, name: str) -> np.ndarray:
         """x [tokens, in] times the matrix `name`, plus its bias."""
@@ -51,8 +56,8 @@ class FloatModel:
     def attend(self, layer: int, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         """Of one sequence: q [tokens, n_heads, head_dim], k and v [tokens, n_kv_heads, head_dim]."""
         config, tokens = self.config, len(q)
-        group, scale = config.n_heads // config.n_kv_heads, np.float32(score_scale(config, layer))
-        window, out = config.windows[layer], np.empty_like(q)
+        group, scale = config.n_heads // k.shape[1], np.float32(score_scale(config, layer))
+        window, out = config.each[layer].window, np.empty_like(q)
         positions = np.arange(tokens)
         for first in range(0, tokens, _QUERIES):
             last = min(first + _QUERIES, tokens)
@@ -71,7 +76,8 @@ class FloatModel:
 
     def logits(self, x: np.ndarray) -> np.ndarray:
         """Of normed rows [tokens, d_model]: [tokens, vocab_size]."""
-        return self._product(x, "embed.weight" if self.config.tied else "output.weight")
+        y, cap = self._product(x, "embed.weight" if self.config.tied else "output.weight"), self.config.logit_cap
+        return np.tanh(y / np.float32(cap)) * np.float32(cap) if cap else y
 
     # The forward pass
 
@@ -84,25 +90,28 @@ class FloatModel:
             np.matmul(x, rows.T, out=y[:, first : first + len(rows)])
         return y
 
-    def _rotated(self, x: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    @staticmethod
+    def _rotated(x: np.ndarray, positions: np.ndarray, rope: Rope) -> np.ndarray:
         """x [tokens, heads, head_dim]"""
-        half = self.config.head_dim // 2
-        turns = positions[:, None] * np.array(frequencies(self.config.rope, self.config.head_dim), np.float64)
+        half = x.shape[-1] // 2
+        turns = positions[:, None] * np.array(frequencies(rope, x.shape[-1]), np.float64)
         cosine, sine = np.cos(turns).astype(np.float32)[:, None], np.sin(turns).astype(np.float32)[:, None]
         a, b = x[..., :half], x[..., half:]
         return np.concatenate([a * cosine - b * sine, b * cosine + a * sine], -1)
 
     def _attention(self, layer: int, y: np.ndarray, lengths: list[int], observe: Observer) -> np.ndarray:
-        config, p = self.config, f"layers.{layer}.attn."
-        q = self.linear(y, p + "q").reshape(len(y), config.n_heads, config.head_dim)
-        k = self.linear(y, p + "k").reshape(len(y), config.n_kv_heads, config.head_dim)
-        v = self.linear(y, p + "v").reshape(len(y), config.n_kv_heads, config.head_dim)
+        config, its, p = self.config, self.config.each[layer], f"layers.{layer}.attn."
+        q = self.linear(y, p + "q").reshape(len(y), config.n_heads, its.head_dim)
+        k = self.linear(y, p + "k").reshape(len(y), its.n_kv_heads, its.head_dim)
+        v = k if its.values_from_keys else self.linear(y, p + "v").reshape(k.shape)
         if config.head_norms:
             q = rms_norm(q, config.norm_eps, self.source.rows(p + "q_norm_gain"))
             k = rms_norm(k, config.norm_eps, self.source.rows(p + "k_norm_gain"))
-        if config.rotates[layer]:
+        if config.value_norms:
+            v = rms_norm(v, config.norm_eps, np.ones(1, np.float32))
+        if its.rope:
             positions = np.concatenate([np.arange(length) for length in lengths])
-            q, k = self._rotated(q, positions), self._rotated(k, positions)
+            q, k = self._rotated(q, positions, its.rope), self._rotated(k, positions, its.rope)
         for what, values in (("q", q), ("k", k), ("v", v)):
             observe(layer, what, values)
         ends = np.cumsum(lengths)
@@ -112,19 +121,29 @@ class FloatModel:
                 for length, end in zip(lengths, ends)
             ]
         )
-        return self.linear(o.reshape(len(y), config.q_width), p + "o")
+        return self._normed_after(self.linear(o.reshape(len(y), -1), p + "o"), p)
+
+    def _normed_after(self, y: np.ndarray, sublayer: str) -> np.ndarray:
+        if not self.config.norms_after:
+            return y
+        return rms_norm(y, self.config.norm_eps, self.source.rows(sublayer + "post_norm_gain"))
 
     def _ffn(self, layer: int, y: np.ndarray) -> np.ndarray:
         p = f"layers.{layer}.ffn."
         up = self.linear(y, p + "up")
-        h = silu(self.linear(y, p + "gate")) * up if self.config.gated else np.square(np.maximum(up, 0))
-        return self.linear(h, p + "down")
+        if self.config.gated:
+            gate = gelu if self.config.activation == GELU_GATED else silu
+            h = gate(self.linear(y, p + "gate")) * up
+        else:
+            h = np.square(np.maximum(up, 0))
+        return self._normed_after(self.linear(h, p + "down"), p)
 
     def layer(self, layer: int, x: np.ndarray, lengths: list[int], observe: Observer) -> np.ndarray:
         """The residual after the layer, of the residual before it."""
         gain, eps = self.source.rows, self.config.norm_eps
         x = x + self._attention(layer, rms_norm(x, eps, gain(f"layers.{layer}.attn.norm_gain")), lengths, observe)
         x = x + self._ffn(layer, rms_norm(x, eps, gain(f"layers.{layer}.ffn.norm_gain")))
+        x *= np.float32(self.config.each[layer].factor)
         if not np.isfinite(x).all():
             raise Refused(f"layer {layer} of the model gives values that are not finite; the weights are damaged")
         observe(layer, "x", x)

@@ -49,17 +49,17 @@ def _put_rest(source: Source, out: CheckpointFile, steps: list[Steps], tokenizer
     """Everything but matrices."""
     config = source.config
     for name in config.tensors():
-        if not name.endswith(".weight"):
+        if native.is_vector(name):
             out.put(native.vector_name(name), native.check_vector(name, source.rows(name)))
     for name, size in native.absent_biases(config).items():
         out.put(name, np.zeros(size, np.float32))
     for layer, of_layer in enumerate(steps):
         out.put(f"kv.{layer}.k_step", of_layer.k_step)
         out.put(f"kv.{layer}.v_step", of_layer.v_step)
-    for name in native.scalars(config):
-        out.put(name, np.ones(1, np.float32))
-    for table, rotates in enumerate(native.rope_tables(config)):
-        turns = turns_per_token(config.rope, config.head_dim) if rotates else [0] * (config.head_dim // 2)
+    for name, value in native.scalars(config).items():
+        out.put(name, np.full(1, value, np.float32))
+    for table, (rope, head_dim) in enumerate(native.rope_tables(config)):
+        turns = turns_per_token(rope, head_dim) if rope else [0] * (head_dim // 2)
         out.put(f"rope.{table}", np.array(turns, np.uint64))
     if tokenizer:
         out.put("tokenizer", np.frombuffer(tokenizer.data, np.uint8))
@@ -106,7 +106,7 @@ def import_model(source: Source, path: str, options: Options) -> str:
         with Progress("quantising", weights, "weights") as progress:
             converted = convert_matrices(source, out, options.processes, progress.add)
         for layer in range(0 if options.static_kv else config.layers):
-            row_power = {which: converted.row_power[f"layers.{layer}.attn.{which}"] for which in "qkv"}
+            row_power = {which: converted.row_power.get(f"layers.{layer}.attn.{which}") for which in "qkv"}
             steps.append(steps_of_weights(row_power, source, layer))
         _put_rest(source, out, steps, tokenizer)
         digest = out.finish()

@@ -93,7 +93,7 @@ class Int8Model(FloatModel):
     def attend(self, layer: int, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
         config, block, p = self.config, self._block, f"kv.{layer}."
         k_step, v_step = (self.source.stored.rows(p + step).reshape(k.shape[1:]) for step in ("k_step", "v_step"))
-        group = config.n_heads // config.n_kv_heads
+        group = config.n_heads // k.shape[1]
         k8, v8 = hadamard.transform(k / k_step, block), v / v_step
         if self._static_kv:
             self._count_clipped(layer, k8, v8)

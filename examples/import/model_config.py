@@ -3,6 +3,7 @@
 import dataclasses
 
 SILU_GATED = "silu_gated"  # down(silu(gate(x)) * up(x))
+GELU_GATED = "gelu_gated"  # down(gelu(gate(x)) * up(x)), the form of gelu with tanh
 RELU_SQUARED = "relu_squared"  # down(relu(up(x)) ** 2)
 
 
@@ -21,6 +22,19 @@ class Rope:
     truncate: bool = True  # yarn: the bounds of the two are rounded to whole channels
     attention_factor: float | None = None  # yarn: what cosine and sine are multiplied by; None: 0.1 ln(factor) + 1
     factors: tuple[float, ...] = ()  # factors: what each frequency is divided by (GGUF's rope_freqs)
+    rotated: float = 1.0  # the share of a head's pairs that turn: the first ones; the others stand still
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """What the layers of a model may differ in."""
+
+    head_dim: int
+    n_kv_heads: int
+    rope: Rope | None  # None: q and k are not rotated
+    window: int | None = None  # how many tokens it sees, itself included; None: all
+    values_from_keys: bool = False  # the values are the keys before norm and RoPE
+    factor: float = 1.0  # multiplies the residual after the layer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +42,6 @@ class ModelConfig:
     family: str
     name: str
     vocab_size: int
-    layers: int
     d_model: int
     n_heads: int
     n_kv_heads: int
@@ -36,37 +49,45 @@ class ModelConfig:
     d_ff: int
     context: int
     norm_eps: float
-    rope: Rope
-    rotates: tuple[bool, ...]  # of each layer, whether it has RoPE
-    windows: tuple[int | None, ...]  # of each layer, how many tokens it sees (itself included); None: all
+    each: tuple[Layer, ...]
     activation: str = SILU_GATED
     tied: bool = False  # the embedding is the output matrix too
     qkv_bias: bool = False
     o_bias: bool = False
     ffn_bias: bool = False
     head_norms: bool = False  # RMS norm of each head of q and k before RoPE
+    value_norms: bool = False  # RMS norm of each head of v, without a gain
+    norms_after: bool = False  # RMS norm of what attention and feed-forward give, before it is added
+    embed_factor: float = 1.0  # multiplies embeddings
+    score_scale: float | None = None  # multiplies q · k; None: 1 / sqrt(head_dim)
+    logit_cap: float = 0.0  # c of c · tanh(logit / c); 0: no cap
+    layer_factors: bool = False  # each layer has a factor, which the source's tensors say
 
     @property
-    def q_width(self) -> int:
-        return self.n_heads * self.head_dim
+    def layers(self) -> int:
+        return len(self.each)
 
-    @property
-    def kv_width(self) -> int:
-        return self.n_kv_heads * self.head_dim
+    def q_width(self, layer: int) -> int:
+        return self.n_heads * self.each[layer].head_dim
+
+    def kv_width(self, layer: int) -> int:
+        return self.each[layer].n_kv_heads * self.each[layer].head_dim
 
     @property
     def gated(self) -> bool:
-        return self.activation == SILU_GATED
+        return self.activation != RELU_SQUARED
 
     def layer_matrices(self, layer: int) -> dict[str, tuple[int, int]]:
         """Names of a layer's matrices and their [out, in]."""
         p, d = f"layers.{layer}.", self.d_model
         found = {
-            p + "attn.q": (self.q_width, d),
-            p + "attn.k": (self.kv_width, d),
-            p + "attn.v": (self.kv_width, d),
-            p + "attn.o": (d, self.q_width),
+            p + "attn.q": (self.q_width(layer), d),
+            p + "attn.k": (self.kv_width(layer), d),
+            p + "attn.v": (self.kv_width(layer), d),
+            p + "attn.o": (d, self.q_width(layer)),
         }
+        if self.each[layer].values_from_keys:
+            del found[p + "attn.v"]
         if self.gated:
             found[p + "ffn.gate"] = (self.d_ff, d)
         return found | {p + "ffn.up": (self.d_ff, d), p + "ffn.down": (d, self.d_ff)}
@@ -93,6 +114,11 @@ class ModelConfig:
         for layer in range(self.layers):
             p = f"layers.{layer}."
             found |= {p + "attn.norm_gain": (self.d_model,), p + "ffn.norm_gain": (self.d_model,)}
+            if self.norms_after:
+                found |= {p + "attn.post_norm_gain": (self.d_model,), p + "ffn.post_norm_gain": (self.d_model,)}
             if self.head_norms:
-                found |= {p + "attn.q_norm_gain": (self.head_dim,), p + "attn.k_norm_gain": (self.head_dim,)}
+                head_dim = self.each[layer].head_dim
+                found |= {p + "attn.q_norm_gain": (head_dim,), p + "attn.k_norm_gain": (head_dim,)}
+            if self.layer_factors:
+                found[p + "factor"] = (1,)
         return found

@@ -6,37 +6,60 @@ from typing import Any
 
 import numpy as np
 
-from model_config import ModelConfig
+from model_config import GELU_GATED, RELU_SQUARED, SILU_GATED, ModelConfig, Rope
 from refused import Refused
-from rope import attention_factor, score_scale
+from rope import plain_scores, score_scale
 
 ARITHMETIC = "2"
-_VECTORS = {"attn.norm_gain": "attn.gain", "ffn.norm_gain": "ffn.gain", "attn.q_norm_gain": "attn.q_gain"}
+_VECTORS = {
+    "attn.norm_gain": "attn.gain",
+    "attn.post_norm_gain": "attn.post_gain",
+    "ffn.norm_gain": "ffn.gain",
+    "ffn.post_norm_gain": "ffn.post_gain",
+    "attn.q_norm_gain": "attn.q_gain",
+}
+_FFN = {SILU_GATED: "gated_silu", GELU_GATED: "gated_gelu", RELU_SQUARED: "squared_relu"}
 _MOST = {"gain": 1e5, "bias": 1e6}  # what a loader accepts, in magnitude
 LEAST_STEP, MOST_STEP = 1e-6, 1e6  # of keys and values
 MOST_SCALE = 1e3  # of a matrix
+LEAST_FACTOR, MOST_FACTOR, MOST_FACTORS = 1e-6, 1e3, 1e4  # of layers; of all that are above 1, multiplied
 
 Tensors = dict[str, tuple[str, tuple[int, ...]]]
 
 
 def hadamard_block(config: ModelConfig) -> int:
     """The largest block that divides every width which is transformed."""
-    return 64 if config.head_dim % 64 == 0 else 1  # as is every other width
+    return 64 if all(layer.head_dim % 64 == 0 for layer in config.each) else 1  # as is every other width
 
 
 def check(config: ModelConfig, where: str) -> None:
     """Refuses what no checkpoint can hold."""
-    for what, value, rule, holds in (
-        ("the model's width", config.d_model, "a multiple of 64", config.d_model % 64 == 0),
-        ("the feed-forward width", config.d_ff, "a multiple of 64", config.d_ff % 64 == 0),
-        ("the heads' dimension", config.head_dim, "64, 128, 256 or 512", config.head_dim in (64, 128, 256, 512)),
+    head_dims = {layer.head_dim for layer in config.each} | {config.head_dim}
+    for what, values, rule, holds in (
+        ("the model's width", {config.d_model}, "a multiple of 64", lambda width: width % 64 == 0),
+        ("the feed-forward width", {config.d_ff}, "a multiple of 64", lambda width: width % 64 == 0),
+        ("the heads' dimension", head_dims, "64, 128, 256 or 512", lambda size: size in (64, 128, 256, 512)),
     ):
-        if not holds:
-            raise Refused(f"{where}: {what} is {value}; a checkpoint needs {rule}")
-    if attention_factor(config.rope) != 1 and not all(config.rotates):
+        for value in values:
+            if not holds(value):
+                raise Refused(f"{where}: {what} is {value}; a checkpoint needs {rule}")
+    if not plain_scores(config) and len({score_scale(config, layer) for layer in range(config.layers)}) > 1:
         raise Refused(
             f"{where}: yarn's attention factor beside layers without RoPE; a checkpoint has one factor for all"
         )
+    check_factors(config, where)
+
+
+def check_factors(config: ModelConfig, where: str) -> None:
+    """Factors of layers that a loader accepts."""
+    product = 1.0
+    for number, layer in enumerate(config.each):
+        product *= max(abs(layer.factor), 1.0)
+        if not LEAST_FACTOR <= abs(layer.factor) <= MOST_FACTOR or product > MOST_FACTORS:
+            raise Refused(
+                f"{where}: layer {number} multiplies the residual by {layer.factor:g}; a checkpoint holds factors from "
+                f"{LEAST_FACTOR:g} to {MOST_FACTOR:g}, whose product above 1 is at most {MOST_FACTORS:g}"
+            )
 
 
 def check_vector(name: str, values: np.ndarray) -> np.ndarray:
@@ -64,6 +87,11 @@ def matrix_name(canonical: str) -> str:
     return f"kv.{parts[1]}.{parts[3]}" if parts[-1] in ("k", "v") else canonical
 
 
+def is_vector(canonical: str) -> bool:
+    """Whether it is a tensor that a checkpoint holds as it is: a gain or a bias."""
+    return not canonical.endswith((".weight", ".factor"))
+
+
 def vector_name(canonical: str) -> str:
     """Of a gain or a bias."""
     if canonical == "final.norm_gain":
@@ -89,35 +117,48 @@ def absent_biases(config: ModelConfig) -> dict[str, int]:
     }
 
 
-def rope_tables(config: ModelConfig) -> list[bool]:
-    """Of each table, whether it rotates, in order of first use; layers without RoPE have one of zeros."""
-    return list(dict.fromkeys(config.rotates))
+def rope_tables(config: ModelConfig) -> list[tuple[Rope | None, int]]:
+    """(RoPE, head_dim) of each table, in order of first use. Layers without RoPE have a table of zeros."""
+    return list(dict.fromkeys((layer.rope, layer.head_dim) for layer in config.each))
+
+
+def _layer_fields(config: ModelConfig) -> list[dict[str, Any]]:
+    tables, found = rope_tables(config), []
+    for number, layer in enumerate(config.each):
+        fields: dict[str, Any] = {"kind": "global"} if layer.window is None else {"kind": "sliding"}
+        if layer.window is not None:
+            fields["window"] = layer.window
+        fields |= {"kv_slot": number, "rope": tables.index((layer.rope, layer.head_dim))}
+        if layer.head_dim != config.head_dim:
+            fields["head_dim"] = layer.head_dim
+        if layer.n_kv_heads != config.n_kv_heads:
+            fields["n_kv_heads"] = layer.n_kv_heads
+        if layer.values_from_keys:
+            fields["values_from_keys"] = True
+        if layer.factor != 1:
+            fields["factor"] = layer.factor
+        found.append(fields)
+    return found
 
 
 def config_text(config: ModelConfig, name: str, static_kv: bool, extra: dict[str, Any]) -> str:
     """The config as it goes into the header and the root digest. `extra` are fields such as chat."""
-    tables = rope_tables(config)
-    layers = []
-    for layer, window in enumerate(config.windows):
-        kind: dict[str, Any] = {"kind": "global"} if window is None else {"kind": "sliding", "window": window}
-        layers.append(kind | {"kv_slot": layer, "rope": tables.index(config.rotates[layer])})
     block = hadamard_block(config)
-    scaled = attention_factor(config.rope) != 1
     structure = {
         "activations": "token_scales",
         "hadamard": block if block > 1 else 0,
-        "ffn": "gated_silu" if config.gated else "squared_relu",
+        "ffn": _FFN[config.activation],
         "residual": "f32",
         "output": "embedding" if config.tied else "own",
         "biases": _biases(config),
-        "norms_after": False,
+        "norms_after": config.norms_after,
         "norm_gains": True,
         "head_norms": config.head_norms,
-        "value_norms": False,
+        "value_norms": config.value_norms,
         "static_kv": static_kv,
         "wide_logits": True,
-        "logit_cap": 0,
-        "score_scale": float(str(np.float32(score_scale(config, 0)))) if scaled else 0,
+        "logit_cap": config.logit_cap or 0,
+        "score_scale": 0 if plain_scores(config) else float(str(np.float32(score_scale(config, 0)))),
     }
     fields = {
         "name": "".join(c for c in name if c.isprintable()).encode()[:128].decode(errors="ignore"),
@@ -129,16 +170,16 @@ def config_text(config: ModelConfig, name: str, static_kv: bool, extra: dict[str
         "d_ff": config.d_ff,
         "context": config.context,
         "norm_eps": config.norm_eps,
-        "layers": layers,
+        "layers": _layer_fields(config),
         "structure": structure,
     }
     return json.dumps(fields | extra, ensure_ascii=False)
 
 
-def scalars(config: ModelConfig) -> list[str]:
-    """Virtual scalars, all 1: scales have no common factor here."""
+def scalars(config: ModelConfig) -> dict[str, float]:
+    """Virtual scalars, 1 but for the factor of embeddings: scales have no common factor here."""
     names = [matrix_name(name) + ".scalar" for name in config.matrices() if name != "embed"]
-    return ["embed.in_scalar", *["embed.out_scalar"] * config.tied, *names]
+    return {"embed.in_scalar": config.embed_factor} | dict.fromkeys(["embed.out_scalar"] * config.tied + names, 1.0)
 
 
 def tensors(config: ModelConfig, tokenizer_bytes: int) -> Tensors:
@@ -151,15 +192,15 @@ def tensors(config: ModelConfig, tokenizer_bytes: int) -> Tensors:
             name + ".row_sum": ("I32", (out,)),
         }
     for canonical, shape in config.tensors().items():
-        if not canonical.endswith(".weight"):
+        if is_vector(canonical):
             found[vector_name(canonical)] = ("F32", shape)
     found |= {name: ("F32", (size,)) for name, size in absent_biases(config).items()}
     found |= {name: ("F32", (1,)) for name in scalars(config)}
     for layer in range(config.layers):
         for which in ("k_step", "v_step"):
-            found[f"kv.{layer}.{which}"] = ("F32", (config.kv_width,))
-    for table in range(len(rope_tables(config))):
-        found[f"rope.{table}"] = ("U64", (config.head_dim // 2,))
+            found[f"kv.{layer}.{which}"] = ("F32", (config.kv_width(layer),))
+    for table, (_, head_dim) in enumerate(rope_tables(config)):
+        found[f"rope.{table}"] = ("U64", (head_dim // 2,))
     if tokenizer_bytes:
         found["tokenizer"] = ("U8", (tokenizer_bytes,))
     return found

@@ -25,8 +25,9 @@ def _folded(config: ModelConfig, from_gguf: bool) -> list[str]:
     found = [f"a Hadamard transform in blocks of {native.hadamard_block(config)} into every matrix"]
     if from_gguf and config.family in families.INTERLEAVED_IN_GGUF:
         found.append("the order of q and k, which GGUF stores in pairs")
-    if config.rope.scaling != "none":
-        found.append(f"the RoPE scaling ({config.rope.scaling}) into the frequencies")
+    scalings = {layer.rope.scaling for layer in config.each if layer.rope} - {"none"}
+    if scalings:
+        found.append(f"the RoPE scaling ({', '.join(sorted(scalings))}) into the frequencies")
     added = native.padded_vocabulary(config) - config.vocab_size
     if added:
         found.append(f"{added} rows of zeros into the vocabulary, up to a multiple of 16")

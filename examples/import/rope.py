@@ -67,6 +67,8 @@ def frequencies(rope: Rope, head_dim: int) -> tuple[decimal.Decimal, ...]:
             plain = _yarn(rope, plain)
         elif rope.scaling == "factors":
             plain = [frequency / _decimal(factor) for frequency, factor in zip(plain, rope.factors)]
+        turning = int(rope.rotated * head_dim // 2)
+        plain[turning:] = [decimal.Decimal(0)] * (len(plain) - turning)
         return tuple(plain)
 
 
@@ -92,4 +94,11 @@ def attention_factor(rope: Rope) -> float:
 
 def score_scale(config: ModelConfig, layer: int) -> float:
     """What q · k is multiplied by before the softmax."""
-    return (attention_factor(config.rope) ** 2 if config.rotates[layer] else 1.0) / math.sqrt(config.head_dim)
+    its = config.each[layer]
+    scale = 1 / math.sqrt(its.head_dim) if config.score_scale is None else config.score_scale
+    return (attention_factor(its.rope) ** 2 if its.rope else 1.0) * scale
+
+
+def plain_scores(config: ModelConfig) -> bool:
+    """Whether that is 1 / sqrt(head_dim) in every layer."""
+    return all(score_scale(config, layer) == 1 / math.sqrt(its.head_dim) for layer, its in enumerate(config.each))

@@ -46,34 +46,38 @@ def _rounded(steps: np.ndarray) -> np.ndarray:
     return np.maximum(np.ldexp(np.rint(fraction * 256) / 256, exponent), LEAST_STEP).astype(np.float32)
 
 
-def _balanced(q_power: np.ndarray, k_power: np.ndarray, config: ModelConfig) -> np.ndarray:
+def _balanced(q_power: np.ndarray, k_power: np.ndarray) -> np.ndarray:
     """c of each KV head and channel, of mean squares [n_heads or n_kv_heads, head_dim]."""
-    of_group = q_power.reshape(config.n_kv_heads, -1, config.head_dim).mean(1)
+    of_group = q_power.reshape(len(k_power), -1, k_power.shape[1]).mean(1)
     return ((_by_pair(k_power) + _LITTLE) / (_by_pair(of_group) + _LITTLE)) ** 0.25
 
 
-def steps_of_weights(row_power: dict[str, np.ndarray], source: Source, layer: int) -> Steps:
-    """`row_power` has for q, k and v the sums of squares of each row times the gains, float64."""
-    config, p = source.config, f"layers.{layer}.attn."
+def steps_of_weights(row_power: dict[str, np.ndarray | None], source: Source, layer: int) -> Steps:
+    """`row_power` has for q, k and v the sums of squares of each row times the gains, float64; None for a v that is k."""
+    config, its, p = source.config, source.config.each[layer], f"layers.{layer}.attn."
     power = {}
-    for which, heads in (("q", config.n_heads), ("k", config.n_kv_heads), ("v", config.n_kv_heads)):
-        found = row_power[which]
+    for which, heads in (("q", config.n_heads), ("k", its.n_kv_heads), ("v", its.n_kv_heads)):
+        matrix = "k" if which == "v" and its.values_from_keys else which
+        found = row_power[matrix]
         if config.qkv_bias:
-            found = found + np.square(source.rows(f"{p}{which}.bias").astype(np.float64))
-        power[which] = found.reshape(heads, config.head_dim)
+            found = found + np.square(source.rows(f"{p}{matrix}.bias").astype(np.float64))
+        power[which] = found.reshape(heads, its.head_dim)
         if config.head_norms and which != "v":
             gain = source.rows(f"{p}{which}_norm_gain").astype(np.float64)
             power[which] = np.tile(np.square(gain), (heads, 1))
+        if config.value_norms and which == "v":
+            power[which] = np.ones((heads, its.head_dim))
     v_step = np.sqrt(power["v"] + _LITTLE) * (4 / 127)
-    return Steps(_rounded(_balanced(power["q"], power["k"], config)), _rounded(v_step))
+    return Steps(_rounded(_balanced(power["q"], power["k"])), _rounded(v_step))
 
 
 def _shifted(k: np.ndarray, config: ModelConfig, layer: int, shift: int) -> np.ndarray:
     """Keys [tokens, n_kv_heads, head_dim] as they would be `shift` positions further on."""
-    if not config.rotates[layer] or shift == 0:
+    its = config.each[layer]
+    if its.rope is None or shift == 0:
         return k
-    angle = shift * np.array(frequencies(config.rope, config.head_dim), np.float64)
-    c, s, half = np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32), config.head_dim // 2
+    angle = shift * np.array(frequencies(its.rope, its.head_dim), np.float64)
+    c, s, half = np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32), its.head_dim // 2
     a, b = k[..., :half], k[..., half:]
     return np.concatenate([a * c - b * s, b * c + a * s], -1)
 
@@ -90,8 +94,8 @@ def constant_steps(model: FloatModel, block: int, texts: list[np.ndarray], done:
         if what != "v":
             return
         q_power, k_power = (np.square(seen[which]).mean(0, dtype=np.float64) for which in "qk")
-        c = _balanced(q_power, k_power, config).astype(np.float32)
-        largest = np.zeros(config.n_kv_heads, np.float32)
+        c = _balanced(q_power, k_power).astype(np.float32)
+        largest = np.zeros(len(c), np.float32)
         for shift in _SHIFTS:
             if shift < config.context:
                 folded = hadamard.transform(_shifted(seen["k"], config, layer, shift) / c, block)

@@ -1,13 +1,15 @@
 """The tokenizer of a source in the form that a checkpoint stores: tokenizer.py's conversion, with what it does not
 expect of a damaged source turned into a refusal."""
 
+import contextlib
 import dataclasses
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import byte_fallback
 import sentencepiece_file
 import tokenizer
 from refused import Refused, shown
@@ -24,16 +26,29 @@ class StoredTokenizer:
     notes: tuple[str, ...] = ()  # what was changed on the way
 
 
-def _converted(
-    convert: Callable[[Any], tokenizer.Converted], source: Any, vocab_size: int, where: str
-) -> StoredTokenizer:
+@contextlib.contextmanager
+def _refusing(where: str) -> Iterator[None]:
+    """What a conversion says of a tokenizer."""
     try:
-        found = convert(source)
-        data = found.data()
+        yield
     except tokenizer.Unsupported as problem:
         raise Refused(f"{where}: the tokenizer: {problem}") from None
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, StopIteration) as problem:
         raise Refused(f"{where}: the tokenizer is damaged: {type(problem).__name__}: {shown(problem)}") from None
+
+
+def _of_byte_fallback(source: dict[str, Any], where: str) -> StoredTokenizer:
+    with _refusing(where):
+        data, begin, end = byte_fallback.convert(source)
+    return StoredTokenizer(data, begin, end)
+
+
+def _converted(
+    convert: Callable[[Any], tokenizer.Converted], source: Any, vocab_size: int, where: str
+) -> StoredTokenizer:
+    with _refusing(where):
+        found = convert(source)
+        data = found.data()
     if len(found.stored["tokens"]) > vocab_size:
         raise Refused(
             f"{where}: the tokenizer has the token {len(found.stored['tokens']) - 1}, but the model's embedding has "
@@ -92,7 +107,12 @@ def _sentencepiece(metadata: dict[str, Any], vocab_size: int, where: str) -> Sto
         begin = None
     if begin is not None and (type(begin) is not int or not 0 <= begin < len(tokens)):
         raise Refused(f"{damaged} tokenizer.ggml.bos_token_id is {shown(begin)}, which is no token")
-    return StoredTokenizer(sentencepiece_file.bpe_model(zip(tokens, scores, kinds), prefix is True), begin)
+    unknown = metadata.get("tokenizer.ggml.unknown_token_id")
+    pieces = (
+        sentencepiece_file.piece_of_gguf(text, score, kind, id == unknown)
+        for id, (text, score, kind) in enumerate(zip(tokens, scores, kinds))
+    )
+    return StoredTokenizer(sentencepiece_file.bpe_model(pieces, prefix is True), begin)
 
 
 def from_folder(folder: str, vocab_size: int) -> StoredTokenizer | None:
@@ -103,6 +123,8 @@ def from_folder(folder: str, vocab_size: int) -> StoredTokenizer | None:
         try:
             source = _read_json(path)
             _check_ids(source, vocab_size, shown(path))
+            if byte_fallback.is_such(source):
+                return _of_byte_fallback(source, shown(path))
             return _converted(tokenizer.from_tokenizer_json, source, vocab_size, shown(path))
         except Refused as problem:
             refusal = problem
@@ -110,12 +132,24 @@ def from_folder(folder: str, vocab_size: int) -> StoredTokenizer | None:
         if os.path.getsize(pieces) > _LARGEST:
             raise Refused(f"{shown(pieces)} is larger than {_LARGEST} bytes")
         with open(pieces, "rb") as file:
-            return StoredTokenizer(file.read())
+            model = file.read()
+        special = _special_ids(os.path.join(folder, "tokenizer_config.json"))
+        with _refusing(shown(pieces)):
+            return StoredTokenizer(sentencepiece_file.with_control(model, special) if special else model)
     if refusal:
         raise refusal
     if os.path.isfile(os.path.join(folder, "tekken.json")) or os.path.isfile(os.path.join(folder, "vocab.json")):
         raise Refused(f"{shown(folder)} has a tokenizer, but no tokenizer.json; fetch that file of the model, too")
     return None
+
+
+def _special_ids(path: str) -> list[int]:
+    """Ids of the special tokens that a tokenizer_config.json lists."""
+    if not os.path.isfile(path):
+        return []
+    listed = _read_json(path).get("added_tokens_decoder")
+    with _refusing(shown(path)):
+        return [int(id) for id, entry in (listed or {}).items() if entry.get("special")]
 
 
 def _read_json(path: str) -> dict[str, Any]:

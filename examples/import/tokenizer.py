@@ -76,30 +76,30 @@ def show(text):
     return "".join(_SHOWN[byte] for byte in text.encode())
 
 
-def _name(part):
+def name_of(part):
     return part["type"] if isinstance(part, dict) and "type" in part else repr(part)
 
 
-def _steps(part, of):
+def steps_of(part, of):
     """The steps of a part that may be a sequence of them."""
     if part is None:
         return []
-    return [one for step in part[of] for one in _steps(step, of)] if _name(part) == "Sequence" else [part]
+    return [one for step in part[of] for one in steps_of(step, of)] if name_of(part) == "Sequence" else [part]
 
 
 def _has_nfc(part):
-    for step in _steps(part, "normalizers"):
-        if _name(step) != "NFC":
-            raise Unsupported(f"normalizer {_name(step)}: kaiju has NFC or none")
-    return bool(_steps(part, "normalizers"))
+    for step in steps_of(part, "normalizers"):
+        if name_of(step) != "NFC":
+            raise Unsupported(f"normalizer {name_of(step)}: kaiju has NFC or none")
+    return bool(steps_of(part, "normalizers"))
 
 
 def _pattern(step):
     """The regular expression of a Split or of Digits."""
-    if _name(step) == "Digits":
+    if name_of(step) == "Digits":
         return r"\p{N}" if step.get("individual_digits") else r"\p{N}+"
-    if _name(step) != "Split":
-        raise Unsupported(f"pre_tokenizer {_name(step)}: kaiju has Split, Digits and ByteLevel")
+    if name_of(step) != "Split":
+        raise Unsupported(f"pre_tokenizer {name_of(step)}: kaiju has Split, Digits and ByteLevel")
     pattern, behavior, invert = step["pattern"], step["behavior"], step.get("invert", False)
     if "Regex" not in pattern:
         raise Unsupported("Split by a string: kaiju splits by regular expressions that it knows")
@@ -112,9 +112,9 @@ def _pattern(step):
 
 def _split(part):
     """(the patterns, add_prefix_space)"""
-    *steps, last = _steps(part, "pretokenizers") or [None]
-    if last is None or _name(last) != "ByteLevel":
-        raise Unsupported(f"pre_tokenizer {_name(last)} as the last: kaiju reads byte-level BPE, where ByteLevel is")
+    *steps, last = steps_of(part, "pretokenizers") or [None]
+    if last is None or name_of(last) != "ByteLevel":
+        raise Unsupported(f"pre_tokenizer {name_of(last)} as the last: kaiju reads byte-level BPE, where ByteLevel is")
     patterns = [_pattern(step) for step in steps]
     space = last["add_prefix_space"]
     if space and steps:
@@ -143,8 +143,8 @@ def _check_model(model):
         if model.get(field):
             raise Unsupported(f"BPE with {field}")
     if model.get("byte_fallback"):
-        raise Unsupported("BPE with byte_fallback, which is SentencePiece's: use the model's tokenizer.model, which "
-                          "kaiju reads as it is")
+        raise Unsupported("BPE with byte_fallback, which is SentencePiece's: kaiju-import makes a SentencePiece model of "
+                          "it, or use the model's tokenizer.model, which kaiju reads as it is")
     in_utf8 = (byte for byte in _SHOWN if byte < 0xC0 or 0xC2 <= byte <= 0xF4)
     if model.get("unk_token") and any(_SHOWN[byte] not in model["vocab"] for byte in in_utf8):
         raise Unsupported(f"unk_token {model['unk_token']!r} for bytes that have no token: kaiju leaves them out")
@@ -199,23 +199,23 @@ def _build(vocabulary, merges, added, split, nfc, ignore_merges, space=False):
             **flags}
 
 
-def _around(post_processor):
+def around(post_processor):
     """(begin, end): the ids of the tokens that a post_processor adds; None for neither."""
-    around = [None, None]
-    for step in _steps(post_processor, "processors"):
-        if _name(step) == "ByteLevel":  # changes offsets alone
+    both = [None, None]
+    for step in steps_of(post_processor, "processors"):
+        if name_of(step) == "ByteLevel":  # changes offsets alone
             continue
-        if _name(step) != "TemplateProcessing":
-            raise Unsupported(f"post_processor {_name(step)}: kaiju has TemplateProcessing and ByteLevel")
+        if name_of(step) != "TemplateProcessing":
+            raise Unsupported(f"post_processor {name_of(step)}: kaiju has TemplateProcessing and ByteLevel")
         parts = [next(iter(part.items())) for part in step["single"]]
         at = [kind for kind, _ in parts].index("Sequence")
         for place, found in enumerate((parts[:at], parts[at + 1:])):
             ids = [id for _, part in found for id in step["special_tokens"][part["id"]]["ids"]]
-            if len(ids) + (around[place] is not None) > 1:
+            if len(ids) + (both[place] is not None) > 1:
                 raise Unsupported(f"post_processor with several tokens {('before', 'after')[place]} a text: kaiju's "
                                   "chat has one")
-            around[place] = ids[0] if ids else around[place]
-    return around
+            both[place] = ids[0] if ids else both[place]
+    return both
 
 
 def _check_around(stored, begin, end):
@@ -228,9 +228,9 @@ def from_tokenizer_json(source, split=None):
     """Converts the parsed tokenizer.json. `split` replaces what its pre_tokenizer says."""
     model, notes = source["model"], []
     _check_model(model)
-    for step in _steps(source.get("decoder"), "decoders"):
-        if _name(step) != "ByteLevel":
-            raise Unsupported(f"decoder {_name(step)}: kaiju has ByteLevel")
+    for step in steps_of(source.get("decoder"), "decoders"):
+        if name_of(step) != "ByteLevel":
+            raise Unsupported(f"decoder {name_of(step)}: kaiju has ByteLevel")
     nfc = _has_nfc(source.get("normalizer"))
     patterns, space = _split(source.get("pre_tokenizer"))
     entries = source.get("added_tokens") or []
@@ -243,7 +243,7 @@ def from_tokenizer_json(source, split=None):
     added = _added_tokens(entries, nfc, space)
     merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
     stored = _build(model["vocab"], merges, added, split, nfc, bool(model.get("ignore_merges")), space)
-    begin, end = _around(source.get("post_processor"))
+    begin, end = around(source.get("post_processor"))
     _check_around(stored, begin, end)
     return Converted(stored, begin, end, tuple(notes))
 

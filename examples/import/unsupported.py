@@ -2,9 +2,10 @@
 
 from refused import Refused, shown
 
-SUPPORTED = "Llama 2 and 3, SmolLM2, SmolLM3, Mistral, Qwen2 and 2.5, Qwen3 (dense) and Arcee AFM"
+SUPPORTED = (
+    "Llama 2 and 3, SmolLM2, SmolLM3, Mistral, Qwen2 and 2.5, Qwen3 (dense), Gemma 3, Gemma 4 (12B and 31B) and Arcee AFM"
+)
 _MOE = "is a mixture of experts, which kaiju does not compute; use a dense model, such as {0}"
-_NEXT = "is not supported yet: it comes with the next version; until then use {0}"
 _LINEAR = "has linear attention or state-space layers, which kaiju does not compute; use {0}"
 
 # By Hugging Face's model_type and GGUF's general.architecture, both in lower case without - and _.
@@ -30,15 +31,15 @@ _MODELS = {
     "deepseek2": "has multi-head latent attention (MLA) and experts, which kaiju does not compute; use a distilled "
     "DeepSeek-R1 (Qwen2.5 or Llama 3.1)",
     "minicpm3": "has multi-head latent attention (MLA), which kaiju does not compute; use Qwen3-4B",
-    "gemma": _NEXT.format("Llama 3.2 1B or Qwen3-1.7B"),
-    "gemma2": "caps attention scores inside the softmax, which kaiju does not compute; use Gemma 3 (with the next "
-    "version) or Llama 3.2 3B",
-    "gemma3": _NEXT.format("Llama 3.2 1B or Qwen3-4B"),
-    "gemma3text": _NEXT.format("Llama 3.2 1B or Qwen3-4B"),
-    "gemma3n": "has alternating residual streams, which kaiju does not compute; use Gemma 3 (with the next version) or "
-    "Qwen3-4B",
-    "gemma4": _NEXT.format("Qwen3-4B"),
-    "gemma4text": _NEXT.format("Qwen3-4B"),
+    "gemma": "is not supported: it is the first Gemma; use Gemma 3 1B or 4B",
+    "gemma2": "caps attention scores inside the softmax, which kaiju does not compute; use Gemma 3 4B or 12B",
+    "gemma3n": "has alternating residual streams, which kaiju does not compute; use Gemma 3 4B",
+    "gemma4": "is read from its Hugging Face folder alone; import that, or use Gemma 3 12B",
+    "gemma4moe": _MOE.format("Gemma 4 12B or 31B"),
+    "gemmaembedding": "gives embeddings and no text; use Gemma 3 270M",
+    "paligemma": "reads pictures; use Gemma 3 4B",
+    "t5gemma": "has an encoder, which kaiju does not compute; use Gemma 3 4B",
+    "recurrentgemma": _LINEAR.format("Gemma 3 4B"),
     "qwen3next": _LINEAR.format("Qwen3-14B"),
     "qwen35": _LINEAR.format("Qwen3-8B"),
     "qwen35moe": _LINEAR.format("Qwen3-8B"),

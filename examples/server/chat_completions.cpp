@@ -45,13 +45,15 @@ class ChatCompletion : public Completion {
   }
 
  private:
-  std::vector<std::vector<int32_t>> read_prompts() override {
+  std::vector<Asked> read_prompts() override {
     messages_ = read_messages(fields_, service_.chat());
     salt_ = service_.tenants.salt(tenant_, fields_.text("cache_salt"));
     prompt_ = prompt_of(service_, salt_, messages_, true);
     logprobs_.resize(static_cast<size_t>(wanted_.best_of), Json::array());
-    return {prompt_.tokens};
+    return {{prompt_.tokens, newest_text(messages_)}};
   }
+
+  Json messages(size_t) const override { return body_.at("messages"); }
 
   void take(size_t, size_t choice, const Event& event) override {
     if (wanted_.logprobs && !wanted_.stream && event.kind == EventKind::kToken)

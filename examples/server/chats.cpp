@@ -39,6 +39,14 @@ std::span<const int32_t> chosen_tokens(const Turn& turn) {
   return turn.replies[static_cast<size_t>(turn.chosen)].tokens;
 }
 
+// Whether a turn was refused before its reply had a word. Later prompts leave it out: what was blocked must not come to
+// the model after all.
+bool is_blocked(const Turn& turn) {
+  if (turn.chosen < 0) return false;
+  const Reply& reply = turn.replies[static_cast<size_t>(turn.chosen)];
+  return reply.reason == "refused" && reply.tokens.empty();
+}
+
 }  // namespace
 
 std::string tokenizer_name(const Model& model) {
@@ -147,8 +155,13 @@ bool encode_foreign(const ChatFormat& chat, const Tokenizer& tokenizer, const Ca
 std::vector<int32_t> turn_prompt(const ChatFormat& chat, const Cast& cast, std::span<const Turn> before,
                                  const std::vector<int32_t>& input, size_t reserved, size_t context) {
   const std::span<const int32_t> close = chat.close(), opening = chat.opening(cast.head);
+  std::vector<const Turn*> turns;
   std::vector<size_t> sizes;
-  for (const Turn& turn : before) sizes.push_back(turn.input_tokens.size() + chosen_tokens(turn).size() + close.size());
+  for (const Turn& turn : before) {
+    if (is_blocked(turn)) continue;
+    turns.push_back(&turn);
+    sizes.push_back(turn.input_tokens.size() + chosen_tokens(turn).size() + close.size());
+  }
   sizes.push_back(input.size());
   const size_t dropped = kaiju_chat_turns_to_drop(sizes.data(), sizes.size(), cast.head.size(), reserved, context);
   std::vector<int32_t> prompt = cast.head;
@@ -161,12 +174,12 @@ std::vector<int32_t> turn_prompt(const ChatFormat& chat, const Cast& cast, std::
                        std::equal(opening.begin(), opening.end(), tokens.begin());
     append(begun ? tokens.subspan(opening.size()) : tokens);
   };
-  for (size_t i = dropped; i < before.size(); ++i) {
-    append_input(i, before[i].input_tokens);
-    append(chosen_tokens(before[i]));
+  for (size_t i = dropped; i < turns.size(); ++i) {
+    append_input(i, turns[i]->input_tokens);
+    append(chosen_tokens(*turns[i]));
     append(close);
   }
-  append_input(before.size(), input);
+  append_input(turns.size(), input);
   return prompt;
 }
 

@@ -46,7 +46,8 @@ std::vector<int32_t> reply_tokens(const ChatFormat& chat, const Tokenizer& token
 bool encode_foreign(const ChatFormat& chat, const Tokenizer& tokenizer, const Cast& cast, const std::string& user,
                     std::vector<Turn>& turns);
 
-// The prompt of a turn, whose input is `input`, behind the turns `before`; room for `reserved` tokens is kept.
+// The prompt of a turn, whose input is `input`, behind the turns `before` but for those that were refused without a
+// word; room for `reserved` tokens is kept.
 std::vector<int32_t> turn_prompt(const ChatFormat& chat, const Cast& cast, std::span<const Turn> before,
                                  const std::vector<int32_t>& input, size_t reserved, size_t context);
 

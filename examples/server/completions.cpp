@@ -87,12 +87,16 @@ class TextCompletion : public Completion {
       : Completion(service, exchange, {false, "cmpl-", "text_completion", "text_completion"}) {}
 
  private:
-  std::vector<std::vector<int32_t>> read_prompts() override {
+  std::vector<Asked> read_prompts() override {
     prompts_ = prompts_of(service_, fields_);
-    std::vector<std::vector<int32_t>> tokens;
-    for (const TextPrompt& prompt : prompts_) tokens.push_back(prompt.tokens);
+    std::vector<Asked> asked;
+    for (const TextPrompt& prompt : prompts_) asked.push_back({prompt.tokens, prompt.text});
     logprobs_.resize(prompts_.size(), std::vector<Logprobs>(static_cast<size_t>(wanted_.best_of)));
-    return tokens;
+    return asked;
+  }
+
+  Json messages(size_t run) const override {
+    return Json::array({{{"role", "user"}, {"content", prompts_[run].text}}});
   }
 
   void take(size_t run, size_t choice, const Event& event) override {

@@ -41,13 +41,34 @@ std::string random_secret() {
   return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
 }
 
-// SIGUSR1: the log was renamed, and goes on in a new file.
-void reopen_at_signal(asio::signal_set& signal, AccessLog& log) {
+// SIGUSR1: the logs were renamed, and go on in new files.
+void reopen_at_signal(asio::signal_set& signal, AccessLog& log, BlockedLog& blocked) {
   signal.async_wait([&](auto error, int) {
     if (error) return;
     log.reopen();
-    reopen_at_signal(signal, log);
+    blocked.reopen();
+    reopen_at_signal(signal, log, blocked);
   });
+}
+
+// Null for none.
+std::shared_ptr<const MessageGate> load_gate(const Options& options) {
+  if (options.gate == "none") {
+    if (options.gate_even_time) throw std::runtime_error("--gate-even-time needs a gate: name one with --gate");
+    return nullptr;
+  }
+  auto gate = MessageGate::load(options.gate);
+  if (!gate.ok()) throw std::runtime_error(gate.status().message());
+  return std::move(gate).value();
+}
+
+void set_tiers(const Options& options, Tiers& tiers) {
+  for (const std::string& limit : options.label_limits) tiers.set(limit);
+  if (!options.tier.empty()) tiers.set_default(options.tier);
+  if (options.gate != "none" && tiers.all().empty())
+    tools::print(stderr,
+                 "kaiju-server: the gate blocks nothing yet: give its labels limits, such as --limit "
+                 "adult:gate.violence=0.9 --tier adult\n");
 }
 
 // While the server drains, it answers only those who ask how it is.
@@ -127,7 +148,9 @@ class Io : public asio::io_context {
 int serve(const Options& options) {
   raise_file_limit();
   const auto tls = options.tls_certificate.empty() ? nullptr : tls_context(options.tls_certificate, options.tls_key);
-  auto model = Model::load(options.model);
+  ModelOptions loading;
+  loading.head = options.head;
+  auto model = Model::load(options.model, loading);
   if (!model.ok()) throw std::runtime_error(model.status().message());
   RunOptions run;
   run.executor.backend = options.backend;
@@ -148,10 +171,13 @@ int serve(const Options& options) {
   Metrics metrics;
   Transcripts transcripts(kTranscriptTokens);
   Grammars grammars(*model);
-  Tiers tiers(**engine);
-  for (const std::string& limit : options.label_limits) tiers.set(limit);
+  const auto gate_model = load_gate(options);
+  Gate gate(io, metrics, gate_model, options.gate_even_time);
+  Tiers tiers(**engine, gate_model ? gate_model->labels() : std::vector<std::string>());
+  set_tiers(options, tiers);
   tenants.check_tiers(tiers.all());
   AccessLog log(options.log);
+  BlockedLog blocked_log(options.blocked_log);
   const std::string own_name = (*model)->config().name;
   Service service{.io = io,
                   .server = server,
@@ -163,6 +189,8 @@ int serve(const Options& options) {
                   .transcripts = transcripts,
                   .grammars = grammars,
                   .tiers = tiers,
+                  .gate = gate,
+                  .blocked_log = blocked_log,
                   .defaults = options.defaults,
                   .created = unix_time(),
                   .request_seconds = options.request_seconds};
@@ -214,7 +242,7 @@ int serve(const Options& options) {
                endpoint.port());
   std::fflush(stdout);
   asio::signal_set renamed(io, SIGUSR1);
-  reopen_at_signal(renamed, log);
+  reopen_at_signal(renamed, log, blocked_log);
   const Shutdown shutdown(io, server, driver, options.drain_seconds);
   io.run();
   driver.stop();

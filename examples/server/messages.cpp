@@ -73,6 +73,16 @@ std::vector<Message> read_messages(const Fields& fields, const ChatFormat& chat)
   return messages;
 }
 
+std::string newest_text(const std::vector<Message>& messages) {
+  const auto by_user = [](const Message& message) { return message.role == ChatRole::kUser; };
+  auto first = messages.end();
+  if (first != messages.begin() && first[-1].role == ChatRole::kCharacter) --first;
+  while (first != messages.begin() && by_user(first[-1])) --first;
+  std::string text;
+  for (; first != messages.end(); ++first) text += (text.empty() ? "" : "\n") + first->text;
+  return text;
+}
+
 Prompt prompt_of(Service& service, const std::string& salt, const std::vector<Message>& messages, bool begin_reply) {
   const ChatFormat& chat = service.chat();
   Prompt prompt;

@@ -13,6 +13,9 @@ namespace kaiju::server {
 // it breaks the least of the cache. Throws Failure that names the message.
 std::vector<Message> read_messages(const Fields& fields, const ChatFormat& chat);
 
+// What has been said since the assistant's last message, and the message that a reply continues.
+std::string newest_text(const std::vector<Message>& messages);
+
 struct Prompt {
   std::vector<int32_t> tokens;
   bool continues = false;  // the last message is the assistant's, and the reply continues it

@@ -73,6 +73,12 @@ void add_requests(Page& page, const Metrics& metrics, const Shown& shown) {
   page.begin("vllm:request_success_total", "counter", "Finished requests.");
   for (const auto& [reason, count] : metrics.finished)
     page.sample(number(count), fmt::format("finished_reason=\"{}\"", reason));
+  page.begin("kaiju_blocked_total", "counter", "Messages that the gate blocked, and replies that a verdict ended.");
+  for (const auto& [key, count] : metrics.blocked)
+    page.sample(number(count),
+                fmt::format("by=\"{}\",tier=\"{}\",label=\"{}\"", key[0], escaped(key[1]), escaped(key[2])));
+  page.value("kaiju_gate_messages_total", "counter", "Messages that the gate judged.", number(metrics.gate_messages));
+  page.value("kaiju_gate_seconds_total", "counter", "Time that the gate took.", metrics.gate_seconds);
   page.histogram("vllm:request_queue_time_seconds", "Seconds until a request is computed.", metrics.waited);
   page.histogram("vllm:time_to_first_token_seconds", "Seconds to the first token.", metrics.first_token);
   page.histogram("vllm:inter_token_latency_seconds", "Seconds between two tokens.", metrics.between_tokens);

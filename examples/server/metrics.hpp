@@ -30,7 +30,10 @@ struct Metrics {
   Histogram event_to_socket;                                      // seconds, of text in a stream
   std::map<std::string, uint64_t> finished;                       // requests by finish_reason
   std::map<std::pair<std::string, int>, uint64_t> answers;        // by the path's pattern and status
+  std::map<std::array<std::string, 3>, uint64_t> blocked;         // by who, the tier and the label
   uint64_t disconnects = 0;
+  uint64_t gate_messages = 0;  // that the gate judged
+  double gate_seconds = 0;     // the time that it took
 };
 
 // What /metrics shows beside them.

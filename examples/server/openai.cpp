@@ -44,8 +44,28 @@ void complete(Service& service, const Tenant& tenant, const Fields& fields, size
   options.deadline = service.driver.engine().now() + std::chrono::seconds(service.request_seconds);
 }
 
-Run start(Service& service, const Tenant& tenant, const Wanted& wanted, std::span<const int32_t> prompt,
+namespace {
+
+AnswerForm form_of(const Wanted& wanted) { return wanted.stream ? AnswerForm::kStream : AnswerForm::kWhole; }
+
+// A request that never reaches the engine: all of its choices end refused.
+Run blocked_run(Service& service, const Tenant& tenant, const Wanted& wanted, size_t prompt_tokens,
+                const Blocked& blocked) {
+  Run run;
+  run.choices.resize(static_cast<size_t>(wanted.best_of));
+  for (Choice& choice : run.choices) choice.blocked = blocked;
+  run.shown = true;  // its time is none of a reply's
+  run.events = std::make_shared<ReplyEvents>(service.io, service.tenants.shares().ask(*tenant.account, 0));
+  service.gate.refuse(run.events, wanted.options.sequence_count, static_cast<int32_t>(prompt_tokens), form_of(wanted));
+  return run;
+}
+
+}  // namespace
+
+Run start(Service& service, const Tenant& tenant, const Wanted& wanted, const Asked& asked,
           std::unique_ptr<Guide> guide, Driver::Keep keep) {
+  if (const auto blocked = service.gate.judge(asked.said, wanted.gate_limits))
+    return blocked_run(service, tenant, wanted, asked.tokens.size(), *blocked);
   Run run;
   run.choices.resize(static_cast<size_t>(wanted.best_of));
   RequestOptions options = wanted.options;
@@ -54,11 +74,11 @@ Run start(Service& service, const Tenant& tenant, const Wanted& wanted, std::spa
     guide = at_least(wanted.min_tokens, stops, service.model->config().vocab_size, options.sequence_count);
   }
   options.guided = guide != nullptr;
-  const int64_t most = static_cast<int64_t>(prompt.size()) + int64_t{options.max_tokens} * options.sequence_count;
+  const int64_t most = static_cast<int64_t>(asked.tokens.size()) + int64_t{options.max_tokens} * options.sequence_count;
   auto share = service.tenants.shares().ask(*tenant.account, most);
   options.priority = share->priority();
   run.events = std::make_shared<ReplyEvents>(service.io, std::move(share));
-  auto request = service.driver.submit(prompt, options, run.events, std::move(guide), std::move(keep));
+  auto request = service.driver.submit(asked.tokens, options, run.events, std::move(guide), std::move(keep));
   if (!request.ok()) throw of_status(request.status());
   run.request = *request;
   return run;
@@ -86,21 +106,47 @@ void measure(Metrics& metrics, const Event& event) {
 
 }  // namespace
 
-asio::awaitable<void> next(Service& service, Run& run, const UseEvent& use) {
+namespace {
+
+// Tells the gate how long a client waited for what it sees first.
+void measure_shown(Service& service, const Wanted& wanted, Run& run, const Event& event) {
+  const bool text = event.kind == EventKind::kToken && !event.text.empty();
+  const bool end = event.kind == EventKind::kDone;
+  if (run.shown || !(end || (text && wanted.stream))) return;
+  run.shown = true;
+  if (event.reason == DoneReason::kRefused || event.reason == DoneReason::kCancelled) return;
+  const auto waited = std::chrono::steady_clock::now() - run.started;
+  service.gate.answered(form_of(wanted), std::chrono::duration<double>(waited).count());
+}
+
+// The limit that a verdict says was reached.
+Blocked verdict_of(const Service& service, const Wanted& wanted, const Event& event) {
+  const std::vector<std::string>& labels = service.model->config().labels;
+  const auto index = static_cast<size_t>(event.label);
+  const std::string label = index < labels.size() ? labels[index] : "";
+  return {"head", label, static_cast<double>(event.probability), service.tiers.limit(wanted, label)};
+}
+
+}  // namespace
+
+asio::awaitable<void> next(Service& service, const Wanted& wanted, Run& run, const UseEvent& use) {
   for (const Event& event : co_await run.events->take()) {
     if (event.kind == EventKind::kFailed) {
       run.done = true;
       throw of_status(event.status);
     }
-    const auto choice = static_cast<size_t>(event.sequence);
-    if (choice >= run.choices.size()) continue;
-    if (event.kind == EventKind::kToken) measure_token(service.metrics, run.choices[choice], event.timing);
-    run.choices[choice].add(event);
-    use(choice, event);
+    const auto index = static_cast<size_t>(event.sequence);
+    if (index >= run.choices.size()) continue;
+    Choice& choice = run.choices[index];
+    measure_shown(service, wanted, run, event);
+    if (event.kind == EventKind::kToken) measure_token(service.metrics, choice, event.timing);
+    choice.add(event);
+    if (event.reason == DoneReason::kRefused && !choice.blocked) choice.blocked = verdict_of(service, wanted, event);
+    use(index, event);
     if (event.kind != EventKind::kDone) continue;
     run.done = true;
     run.counts = event.counts;
-    measure(service.metrics, event);
+    if (run.request != 0) measure(service.metrics, event);
   }
 }
 
@@ -167,6 +213,19 @@ void count_finished(Service& service, Exchange& exchange, const std::vector<Run>
   exchange.log["generated_tokens"] = sums.generated;
 }
 
+void count_blocked(Service& service, Exchange& exchange, const Tenant& tenant, const Wanted& wanted, const Run& run,
+                   const std::function<nlohmann::ordered_json()>& messages) {
+  for (const Choice& choice : run.choices) {
+    if (!choice.blocked) continue;
+    const Blocked& blocked = *choice.blocked;
+    ++service.metrics.blocked[{blocked.by, wanted.tier, blocked.label}];
+    exchange.log["blocked"] = {{"by", blocked.by}, {"label", blocked.label}};
+    if (service.blocked_log.writes())
+      service.blocked_log.write(exchange, tenant.name, wanted.tier, blocked, messages(), choice.text);
+    if (run.request == 0) return;  // one message, whatever the number of choices
+  }
+}
+
 std::string token_text(const Service& service, int32_t token) { return std::string(service.tokenizer().piece(token)); }
 
 nlohmann::ordered_json text_or_null(const char* text) {
@@ -193,7 +252,7 @@ asio::awaitable<void> Completion::answer() {
   service_.tenants.admit(tenant_);
   const AtOnce counted(tenant_);
   wanted_ = read_wanted(fields_, form_.chat, service_.defaults, *service_.model);
-  wanted_.options.safety.tier = service_.tiers.of(tenant_, wanted_.options.safety.tier);
+  service_.tiers.apply(tenant_, wanted_);
   exchange_.on_gone = [this] {
     gone_ = true;
     count_disconnect(service_, exchange_, tenant_);
@@ -217,10 +276,10 @@ asio::awaitable<void> Completion::answer() {
 
 asio::awaitable<void> Completion::submit() {
   const Grammar grammar = read_grammar(fields_, exchange_.body(), wanted_);
-  const std::vector<std::vector<int32_t>> prompts = read_prompts();
-  for (const std::vector<int32_t>& prompt : prompts) {
+  const std::vector<Asked> prompts = read_prompts();
+  for (const Asked& prompt : prompts) {
     Wanted wanted = wanted_;
-    complete(service_, tenant_, fields_, prompt.size(), wanted);
+    complete(service_, tenant_, fields_, prompt.tokens.size(), wanted);
     std::unique_ptr<Guide> guide = co_await service_.grammars.guide(grammar, wanted.best_of);
     if (gone_) throw bad_request("the client left");
     runs_.push_back(start(service_, tenant_, wanted, prompt, std::move(guide)));
@@ -235,12 +294,14 @@ void Completion::cancel() {
 void Completion::finish() {
   finished();
   count_finished(service_, exchange_, runs_);
+  for (size_t r = 0; r < runs_.size(); ++r)
+    count_blocked(service_, exchange_, tenant_, wanted_, runs_[r], [&] { return messages(r); });
 }
 
 asio::awaitable<void> Completion::whole() {
   for (size_t r = 0; r < runs_.size(); ++r) {
     const UseEvent use = [&](size_t choice, const Event& event) { take(r, choice, event); };
-    while (!runs_[r].done) co_await next(service_, runs_[r], use);
+    while (!runs_[r].done) co_await next(service_, wanted_, runs_[r], use);
   }
   finish();
   co_await exchange_.answer(whole_answer());
@@ -258,7 +319,7 @@ asio::awaitable<void> Completion::stream() {
     };
     while (!runs_[r].done) {
       chunks.clear();
-      co_await next(service_, runs_[r], use);
+      co_await next(service_, wanted_, runs_[r], use);
       for (std::string& one : chunks) co_await exchange_.event(std::move(one));
       // Events of a later prompt waited for the one before it.
       if (!chunks.empty() && r == 0) service_.metrics.event_to_socket.add(runs_[r].events->seconds());

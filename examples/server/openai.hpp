@@ -1,6 +1,7 @@
 // What the completion routes share: the prompts of a request, run in the engine, and their choices.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,12 @@
 
 namespace kaiju::server {
 
+// What is computed, and what of it the gate judges: what the user said last.
+struct Asked {
+  std::vector<int32_t> tokens;
+  std::string said = {};
+};
+
 // A prompt in the engine. Its choices fill while its events are taken.
 struct Run {
   std::shared_ptr<ReplyEvents> events;
@@ -18,17 +25,20 @@ struct Run {
   std::vector<Choice> choices;  // best_of
   RequestCounts counts;
   bool done = false;
+  bool shown = false;  // a client could see something of it
+  std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
 };
 
-// Submits a prompt, as the tenant's next request. Throws Failure where the engine refuses it.
-Run start(Service& service, const Tenant& tenant, const Wanted& wanted, std::span<const int32_t> prompt,
+// Submits a prompt, as the tenant's next request, unless the gate blocks it. Throws Failure where the engine refuses
+// it.
+Run start(Service& service, const Tenant& tenant, const Wanted& wanted, const Asked& asked,
           std::unique_ptr<Guide> guide = nullptr, Driver::Keep keep = {});
 
 // Takes the next events of a run, and hands each to `use` with the index of its choice. Throws Failure where the
 // request failed. In a coroutine that has a name outside its file, make `use` before co_await: GCC warns of a closure
 // that lies in such a coroutine's frame (-Wsubobject-linkage).
 using UseEvent = std::function<void(size_t choice, const Event& event)>;
-asio::awaitable<void> next(Service& service, Run& run, const UseEvent& use);
+asio::awaitable<void> next(Service& service, const Wanted& wanted, Run& run, const UseEvent& use);
 
 // The request's options with what the server adds: salt, deadline. Refuses a prompt that leaves no room, and
 // cuts max_tokens that nobody gave to the room that there is.
@@ -38,6 +48,9 @@ void complete(Service& service, const Tenant& tenant, const Fields& fields, size
 void count_disconnect(Service& service, Exchange& exchange, const Tenant& tenant);
 // Counts finished runs in the metrics and in the exchange's log.
 void count_finished(Service& service, Exchange& exchange, const std::vector<Run>& runs);
+// Counts what a limit ended in a run, and writes it to the log of these. `messages`: those of the request.
+void count_blocked(Service& service, Exchange& exchange, const Tenant& tenant, const Wanted& wanted, const Run& run,
+                   const std::function<nlohmann::ordered_json()>& messages);
 
 // The bytes of a token's text.
 std::string token_text(const Service& service, int32_t token);
@@ -62,11 +75,13 @@ class Completion {
   using Json = nlohmann::ordered_json;
 
   // Reads what the route alone knows.
-  virtual std::vector<std::vector<int32_t>> read_prompts() = 0;
+  virtual std::vector<Asked> read_prompts() = 0;
   // Is told every event before anything of it is answered.
   virtual void take(size_t run, size_t choice, const Event& event) = 0;
   // All replies have ended, and the end is not yet answered.
   virtual void finished() {}
+  // What a prompt was made of, as messages with roles.
+  virtual Json messages(size_t run) const = 0;
   // A choice of an answer that is no stream, without its index.
   virtual Json whole_choice(size_t run, size_t choice) const = 0;
   // The chunks with which a prompt's choices begin, and those of an event.

@@ -18,6 +18,7 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   options.model = tools::bundled_file("model/kaiju-nano.safetensors", KAIJU_CHAT_FOLDER);
   options.characters = tools::bundled_file("characters", KAIJU_CHAT_FOLDER);
   option("--model", options.model, "FILE", "checkpoint to serve");
+  option("--head", options.head, "FILE", "classifier in place of the model's own (kaiju-head makes such a file)");
   option("--name", options.model_name, "NAME", "what clients call the model (default: the model's own name)");
   option("--address", options.address, "IP", "address to listen on; 0.0.0.0 is every one of IPv4");
   option("--port", options.port, "N", "port to listen on; 0 chooses a free one")->check(whole_number(0, 65535));
@@ -36,10 +37,20 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
                  "names to answer to, beside this machine's own, without keys at an address of this machine alone; may "
                  "be given again")
       ->type_name("NAME");
-  app.add_option("--limit", options.label_limits,
-                 "probability of a label of the model's classifier that ends a reply in a tier, such as "
-                 "adult:violence=0.5; may be given again")
+  app.add_option(
+         "--limit", options.label_limits,
+         "probability of a label of the model's classifier, or of the gate, that ends a reply in a tier, such as "
+         "adult:violence=0.5 or adult:gate.violence=0.9; may be given again")
       ->type_name("TIER:LABEL=LIMIT");
+  option("--tier", options.tier, "NAME", "tier of requests whose key has none and that name none");
+  option(
+      "--gate", options.gate, "FILE",
+      "a gate's file, whose labels have limits such as adult:gate.violence=0.9: a message that reaches one is refused "
+      "before the model reads it; bundled: that of the bundled model, for English; none: no gate");
+  app.add_flag("--gate-even-time", options.gate_even_time,
+               "a message that the gate blocks is answered after as long as recent replies took");
+  option("--blocked-log", options.blocked_log, "FILE",
+         "log of blocked messages and ended replies in JSON lines, with what was said; none: no log");
   option("--log", options.log, "FILE", "access log in JSON lines; - is standard error; none: no log");
   option("--store", options.store, "FILE",
          "where characters and chats are kept: a file of SQLite, or postgresql://...; none: they are not served");
@@ -76,7 +87,9 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
       "  kaiju-server --model model.safetensors --port 8080\n"
       "  curl localhost:8080/v1/chat/completions -H 'content-type: application/json' \\\n"
       "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello!\"}]}'");
-  return tools::parse(app, argc, argv);
+  const std::optional<int> code = tools::parse(app, argc, argv);
+  if (options.gate == "bundled") options.gate = tools::bundled_file("model/kaiju-gate.safetensors", KAIJU_CHAT_FOLDER);
+  return code;
 }
 
 }  // namespace kaiju::server

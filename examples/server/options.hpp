@@ -13,10 +13,12 @@ namespace kaiju::server {
 
 struct Options {
   std::string store = "kaiju-server.sqlite", characters, kv;
-  std::string model, model_name, address = "127.0.0.1", keys, log = "-", backend = "auto";
+  std::string model, head, model_name, address = "127.0.0.1", keys, log = "-", backend = "auto";
   std::string tls_certificate, tls_key;
   std::vector<std::string> origins, hosts;  // more than our own
   std::vector<std::string> label_limits;    // TIER:LABEL=LIMIT
+  std::string tier, gate = "none", blocked_log = "none";
+  bool gate_even_time = false;
   int32_t port = 8080, threads = 0, max_running = 0, drain_seconds = 60, request_seconds = 600;
   int64_t cache_mib = 0, host_mib = 0, kv_mib = 1024;
   Limits limits;

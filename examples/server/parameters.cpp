@@ -190,9 +190,13 @@ void read_beams(const Fields& fields, int32_t best_of, RequestOptions& to) {
   to.sampling = plain;
 }
 
-void read_safety(const Fields& fields, SafetyOptions& to) {
-  to.limits = read_labels(fields, "label_limits");
-  to.tier = fields.text("tier");
+void read_safety(const Fields& fields, Wanted& wanted) {
+  SafetyOptions& to = wanted.options.safety;
+  for (auto& [label, limit] : read_labels(fields, "label_limits")) {
+    const bool of_gate = label.starts_with(kOfGate);
+    (of_gate ? wanted.gate_limits : to.limits).emplace_back(of_gate ? label.substr(kOfGate.size()) : label, limit);
+  }
+  wanted.tier = fields.text("tier");
   to.run = static_cast<int32_t>(fields.integer("verdict_run", 1, 1, 1000));
   to.hold_back = static_cast<int32_t>(fields.integer("hold_back", 0, 0, kMaxHoldBack));
 }
@@ -338,7 +342,7 @@ Wanted read_wanted(const Fields& fields, bool chat, const Defaults& defaults, co
   options.sequence_count = wanted.best_of;
   read_beams(fields, wanted.best_of, options);
   if (options.beams.width > 0) options.sequence_count = wanted.best_of = wanted.n;
-  read_safety(fields, options.safety);
+  read_safety(fields, wanted);
   if (fields.has("stream_options")) {
     if (!wanted.stream) throw bad_request("stream_options needs stream", "stream_options");
     if (!fields.at("stream_options").is_object()) wrong("stream_options", "an object");

@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kaiju/kaiju.hpp"
@@ -53,7 +54,12 @@ struct Wanted {
   bool logprobs = false;
   bool max_tokens_given = false;
   bool echo = false;
+  std::string tier;         // whose limits count (tiers.hpp); empty: none
+  LabelValues gate_limits;  // of the gate's labels, without "gate."; once Tiers has been asked, those of the tier too
 };
+
+// What names a label of the gate among limits: "gate.violence" beside the classifier's "violence".
+inline constexpr std::string_view kOfGate = "gate.";
 
 // Reads everything but the prompt. `chat`: the fields of /v1/chat/completions, else of /v1/completions.
 Wanted read_wanted(const Fields& fields, bool chat, const Defaults& defaults, const Model& model);

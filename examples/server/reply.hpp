@@ -5,8 +5,10 @@
 #include <boost/asio/steady_timer.hpp>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "blocked.hpp"
 #include "driver.hpp"
 #include "shares.hpp"
 
@@ -49,6 +51,7 @@ struct Choice {
   DoneReason reason = DoneReason::kNone;  // kNone: it goes on
   int32_t stop = -1;                      // Event::stop
   int64_t decode_ns = 0;                  // from the first token to the newest
+  std::optional<Blocked> blocked;         // the limit that ended it
 
   // Takes in an event of its sequence.
   void add(const Event& event);

@@ -71,6 +71,7 @@ class TurnReply {
   void add_piece(const Event& event, std::vector<std::string>& pieces);
   asio::awaitable<void> send(std::vector<std::string>& pieces);
   Reply reply() const;
+  Json messages() const;
   asio::awaitable<void> keep(const Reply& kept);
   Status store_reply(Store& store, const Reply& kept) const;
 
@@ -88,7 +89,7 @@ class TurnReply {
 
 asio::awaitable<void> TurnReply::answer() {
   wanted_ = read_wanted(fields_, true, service_.defaults, *service_.model);
-  wanted_.options.safety.tier = service_.tiers.of(tenant_, wanted_.options.safety.tier);
+  service_.tiers.apply(tenant_, wanted_);
   if (wanted_.n != 1) throw bad_request("n must be 1: ask again with swipe", "n");
   const Grammar grammar = read_grammar(fields_, exchange_.body(), wanted_);
   (void)fields_.has("cache_salt");
@@ -108,12 +109,13 @@ asio::awaitable<void> TurnReply::answer() {
   if (wanted_.stream) co_await exchange_.begin_events();
   while (!run_.done) {
     std::vector<std::string> pieces;
-    co_await next(service_, run_, [&](size_t, const Event& event) { add_piece(event, pieces); });
+    co_await next(service_, wanted_, run_, [&](size_t, const Event& event) { add_piece(event, pieces); });
     if (wanted_.stream) co_await send(pieces);
   }
   const Reply kept = reply();
   co_await keep(kept);
   count_finished(service_, exchange_, std::vector<Run>(1, run_));
+  count_blocked(service_, exchange_, tenant_, wanted_, run_, [this] { return messages(); });
   mark.end();
   if (gone_) throw boost::system::system_error(asio::error::connection_reset);
   const Json done = done_json(asked_.index, kept);
@@ -131,15 +133,17 @@ void TurnReply::start_run(std::unique_ptr<Guide> guide) {
   const size_t context = chats_.context();
   const size_t reserved = std::min<size_t>(context / 4, static_cast<size_t>(options.max_tokens));
   const LoadedChat& loaded = asked_.loaded;
-  const std::vector<int32_t> prompt =
+  Asked asked;
+  asked.tokens =
       turn_prompt(chats_.format(), loaded.cast, loaded.chat.turns, asked_.turn.input_tokens, reserved, context);
+  asked.said = asked_.turn.user.value_or("");
   wanted_.max_tokens_given = false;  // cut to the room that there is
-  complete(service_, tenant_, fields_, prompt.size(), wanted_);
+  complete(service_, tenant_, fields_, asked.tokens.size(), wanted_);
   options.sampling.variant = static_cast<uint32_t>(asked_.earlier);
   options.scope = scope();
   Driver::Keep hold;
   if (chats_.kv) hold = [kv = chats_.kv, chat = id()](SessionId session) { kv->hold(chat, session); };
-  run_ = start(service_, tenant_, wanted_, prompt, std::move(guide), std::move(hold));
+  run_ = start(service_, tenant_, wanted_, asked, std::move(guide), std::move(hold));
 }
 
 Scope TurnReply::scope() const {
@@ -183,6 +187,20 @@ Reply TurnReply::reply() const {
   kept.cached_tokens = run_.counts.cached_tokens;
   kept.generated_tokens = run_.counts.generated;
   return kept;
+}
+
+// The chat until now, as OpenAI has messages.
+Json TurnReply::messages() const {
+  Json list = Json::array();
+  const auto add = [&](const char* role, const std::string& text) {
+    list.push_back({{"role", role}, {"content", text}});
+  };
+  for (const Turn& turn : asked_.loaded.chat.turns) {
+    if (turn.user) add("user", *turn.user);
+    if (turn.chosen >= 0) add("assistant", turn.replies[static_cast<size_t>(turn.chosen)].text);
+  }
+  if (asked_.turn.user) add("user", *asked_.turn.user);
+  return list;
 }
 
 asio::awaitable<void> TurnReply::keep(const Reply& kept) {

@@ -4,7 +4,9 @@
 #include <memory>
 #include <string>
 
+#include "blocked.hpp"
 #include "driver.hpp"
+#include "gate.hpp"
 #include "grammar.hpp"
 #include "http.hpp"
 #include "metrics.hpp"
@@ -26,6 +28,8 @@ struct Service {
   Transcripts& transcripts;
   Grammars& grammars;
   Tiers& tiers;
+  Gate& gate;
+  BlockedLog& blocked_log;
   Defaults defaults;
   int64_t created;            // Unix time
   int request_seconds = 600;  // a request that takes longer is ended

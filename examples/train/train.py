@@ -4,7 +4,7 @@
     python3 train.py --data DATA --out TWIN --twin --like RUN            its twin: as many steps, same data, same schedule
     python3 train.py ... --resume                                        goes on from the last state in --out
     python3 train.py ... --start MODEL.safetensors                       a second stretch: starts from the weights of a checkpoint
-    torchrun --nproc-per-node 2 train.py ... --steps 9100                the same on two GPUs of one host, each with half of every step
+    torchrun --nproc-per-node 2 -- train.py ... --steps 9100             the same on two GPUs of one host, each with half of every step
 
 RUN gets state.pt (masters, optimiser), progress.npy (the schedule as it went, for --like), log.txt, report.json, and of the int8 model
 model.safetensors, the checkpoint (docs/checkpoint.md)."""

@@ -27,9 +27,11 @@
 #include "kaiju/engine/conversation.hpp"
 #include "kaiju/engine/engine.hpp"
 #include "kaiju/format/checkpoint.hpp"
+#include "kaiju/format/head.hpp"
 #include "kaiju/run/devices.hpp"
 #include "kaiju/run/executors.hpp"
 #include "kaiju/text/chat.hpp"
+#include "kaiju/text/message_gate.hpp"
 #include "kaiju/text/tokenizer.hpp"
 
 namespace kaiju {
@@ -37,6 +39,7 @@ namespace kaiju {
 struct ModelOptions {
   Verify verify = Verify::kFull;
   Checkpoint::Progress progress;
+  std::string head;  // path of a file with another classifier (with_head); empty: the model's own, if it has one
 };
 
 struct RunOptions {

@@ -82,6 +82,14 @@ struct AttentionKernels {
 
 using Angle = arith::CosSin;
 
+struct Moments {
+  int32_t count = 0;
+  double sum = 0, squares = 0;
+};
+inline constexpr int32_t kCollectRoom = 16;  // numbers
+inline constexpr int32_t kLastBucket = 4095;
+inline constexpr float kLogOfNothing = -1e30f;
+
 struct Kernels {
   const char* isa = nullptr;
 
@@ -122,6 +130,20 @@ struct Kernels {
   // Sampling: the largest logit; masses under a maximum, summed (mass may be null).
   float (*maximum)(const float* logits, int32_t count) = nullptr;
   uint64_t (*masses)(const float* logits, int32_t count, float maximum, float factor, uint32_t* mass) = nullptr;
+
+  // Chains of samplers. Writes the numbers i with low <= x[i] <= high, ascending, and returns how many. `out` has room
+  // for count + kCollectRoom.
+  int32_t (*collect)(const float* x, int32_t count, float low, float high, int32_t* out) = nullptr;
+  // Divides x into groups, writes the maximum of each, and returns the number of groups: at most count / 16 + 1. What
+  // is left over of a multiple of 256 may be one group.
+  int32_t (*maxima)(const float* x, int32_t count, float* out) = nullptr;
+  // bucket = the integer nearest to |x - centre| * scale, at most kLastBucket.
+  void (*buckets)(const float* x, int32_t count, float centre, float scale, uint16_t* bucket) = nullptr;
+  // Sums over the logits above -infinity, in any order: within count * 2^-52 of the sum of the magnitudes.
+  Moments (*moments)(const float* logits, int32_t count) = nullptr;
+  // Returns the sum of mass * (log_of_total - ln(mass)), in any order and with logarithms within 2^-32, that of 2^30
+  // within 2^-47. Writes the logarithms as floats, and kLogOfNothing for those of 0.
+  double (*surprise)(const uint32_t* mass, int32_t count, double log_of_total, float* log) = nullptr;
 };
 
 const Kernels& avx512_kernels();

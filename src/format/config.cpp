@@ -10,6 +10,7 @@
 #include "json.hpp"
 #include "kaiju/base/float_state.hpp"
 #include "kaiju/format/checkpoint.hpp"
+#include "labels.hpp"
 #include "reader.hpp"
 
 namespace kaiju {
@@ -21,7 +22,6 @@ using format::JsonObject;
 using format::Reader;
 
 constexpr format::JsonLimits kConfigLimits = {4, 4096, 6 * format::kMostChatTextBytes};  // 6: as \u0000 is written
-constexpr size_t kMostNameBytes = 128;
 constexpr int32_t kMostPositions = 1 << 24;
 constexpr double kMostGrowth = 1e4;    // keeps the residual stream finite (arithmetic-2.md, section 4)
 constexpr int32_t kMostWidth = 65536;  // keeps every int8 dot product within int32 (arithmetic.md, section 1)
@@ -105,20 +105,6 @@ Status read_chat(const Json& value, ChatSymbols& chat) {
   return reader.end();
 }
 
-Status read_classifier(const Json& value, std::vector<std::string>& labels) {
-  if (!value.object()) return bad_model("config.classifier must be an object");
-  Reader reader(*value.object(), "config.classifier");
-  const Json* found = nullptr;
-  KAIJU_TRY(reader.find("labels", &found));
-  if (!found->array() || found->array()->empty())
-    return bad_model("config.classifier.labels must be a list of strings, and not empty");
-  for (const Json& label : *found->array()) {
-    if (!label.text()) return bad_model(fmt::format("config.classifier.labels[{}] must be a string", labels.size()));
-    labels.push_back(*label.text());
-  }
-  return reader.end();
-}
-
 Status read_config(const JsonObject& value, ModelConfig& config) {
   Reader reader(value, "config");
   KAIJU_TRY(reader.string("name", config.name));
@@ -154,7 +140,7 @@ Status read_config(const JsonObject& value, ModelConfig& config) {
   }
   if (reader.has("classifier")) {
     KAIJU_TRY(reader.find("classifier", &found));
-    KAIJU_TRY(read_classifier(*found, config.labels));
+    KAIJU_TRY(format::read_classifier(*found, config.labels));
   }
   return reader.end();
 }
@@ -287,31 +273,6 @@ Status check_layers(const ModelConfig& c) {
   return {};
 }
 
-Status check_name(const std::string& field, const std::string& name) {
-  if (name.size() > kMostNameBytes) return bad_model(fmt::format("{} is longer than {} bytes", field, kMostNameBytes));
-  if (!format::is_utf8(name)) return bad_model(fmt::format("{} is not UTF-8", field));
-  for (size_t i = 0; i < name.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(name[i]);
-    const bool is_c1 = byte == 0xC2 && static_cast<unsigned char>(name[i + 1]) < 0xA0;  // U+0080 to U+009F
-    if (byte < 0x20 || byte == 0x7F || is_c1) return bad_model(fmt::format("{} holds a control character", field));
-  }
-  return {};
-}
-
-Status check_labels(const std::vector<std::string>& labels) {
-  if (labels.size() > kMostLabels)
-    return bad_model(
-        fmt::format("config.classifier.labels has {} entries: 1 to {} allowed", labels.size(), kMostLabels));
-  for (size_t i = 0; i < labels.size(); ++i) {
-    const std::string field = fmt::format("config.classifier.labels[{}]", i);
-    KAIJU_TRY(check_name(field, labels[i]));
-    if (labels[i].empty()) return bad_model(fmt::format("{} is empty", field));
-    if (std::count(labels.begin(), labels.end(), labels[i]) > 1)
-      return bad_model(fmt::format("{} is {}, as another one is", field, in_quotes(labels[i])));
-  }
-  return {};
-}
-
 // The shortest decimal that is this f32, not the seventeen digits of its double.
 std::string shortest(float value) {
   char digits[32];
@@ -337,7 +298,7 @@ std::string shape_json(const ModelConfig& config) {
 
 Status check_config(const ModelConfig& config) {
   const FloatState float_state;
-  KAIJU_TRY(check_name("config.name", config.name));
+  KAIJU_TRY(format::check_name("config.name", config.name));
   KAIJU_TRY(check_dimensions(config));
   KAIJU_TRY(check_shape(config));
   ModelConfig derived = config;
@@ -345,7 +306,7 @@ Status check_config(const ModelConfig& config) {
   KAIJU_TRY(check_layers(derived));
   if (config.kv_slot_count != derived.kv_slot_count || config.rope_count != derived.rope_count)
     return bad_model("config.kv_slot_count and rope_count do not match the layers: call derive_counts()");
-  KAIJU_TRY(check_labels(config.labels));
+  KAIJU_TRY(format::check_labels(config.labels));
   for (const ChatField& field : kChatFields) {
     const int32_t id = config.chat.*field.member;
     if (id < -1 || id >= config.vocab_size)

@@ -15,7 +15,6 @@
 namespace kaiju::format {
 namespace {
 
-constexpr std::string_view kMetadata = "__metadata__";
 static_assert(std::endian::native == std::endian::little, "checkpoints are little-endian and used in place");
 
 constexpr DType kDTypes[] = {DType::kI8, DType::kU8, DType::kI32, DType::kU64, DType::kF32};
@@ -148,7 +147,7 @@ int layout_group(std::string_view name, uint64_t bytes) {
   return name == kTokenizer ? 2 : bytes % kAlignment == 0 ? 0 : 1;
 }
 
-Status parse_header(const Source& file, Header& out) {
+Status read_header(const Source& file, JsonObject& root, uint64_t& data_offset) {
   uint64_t length = 0;
   if (file.size() < sizeof length)
     return bad_model(fmt::format("header: the file has {} bytes, too few for any checkpoint", file.size()));
@@ -160,30 +159,37 @@ Status parse_header(const Source& file, Header& out) {
   if (length > file.size() - sizeof length)
     return bad_model(
         fmt::format("header length is {}, but the file has only {} bytes: it is truncated", length, file.size()));
-  const uint64_t data_offset = sizeof length + length;
+  data_offset = sizeof length + length;
   std::string text(length, ' ');
   KAIJU_TRY(file.read(sizeof length, std::as_writable_bytes(std::span(text))));
+  return parse_json(text, "header", kHeaderLimits, root);
+}
 
-  JsonObject root;
-  KAIJU_TRY(parse_json(text, "header", kHeaderLimits, root));
-  KAIJU_TRY(take_metadata(root, out.metadata));
+Status read_tensors(const Source& file, const JsonObject& root, uint64_t data_offset, std::vector<TensorInfo>& out) {
   if (data_offset % kAlignment != 0)
     return bad_model(fmt::format(
         "header length is {}: the data would begin at byte {}, not a multiple of 64; pad the header with spaces",
-        length, data_offset));
+        data_offset - sizeof(uint64_t), data_offset));
   const size_t count = root.members.size() - 1;
   if (count > kMostTensors)
     return bad_model(fmt::format("header names {} tensors, at most {} allowed", count, kMostTensors));
   const auto data = file.in_place().subspan(data_offset);
-  out.tensors.reserve(count);
+  out.reserve(count);
   for (const auto& [name, entry] : root.members) {
     if (name == kMetadata) continue;
-    out.tensors.emplace_back();
-    KAIJU_TRY(take_tensor(name, entry, data, data_offset, out.tensors.back()));
+    out.emplace_back();
+    KAIJU_TRY(take_tensor(name, entry, data, data_offset, out.back()));
   }
-  std::sort(out.tensors.begin(), out.tensors.end(),
-            [](const TensorInfo& a, const TensorInfo& b) { return a.offset < b.offset; });
-  return check_layout(out.tensors, data_offset, file.size());
+  std::sort(out.begin(), out.end(), [](const TensorInfo& a, const TensorInfo& b) { return a.offset < b.offset; });
+  return check_layout(out, data_offset, file.size());
+}
+
+Status parse_header(const Source& file, Header& out) {
+  JsonObject root;
+  uint64_t data_offset = 0;
+  KAIJU_TRY(read_header(file, root, data_offset));
+  KAIJU_TRY(take_metadata(root, out.metadata));
+  return read_tensors(file, root, data_offset, out.tensors);
 }
 
 std::string build_header(const Metadata& metadata, const std::vector<CheckpointWriter::Declaration>& tensors) {

@@ -1,5 +1,6 @@
 // The safetensors header: reads metadata and the place of every tensor and checks them against the file's length; also
-// writes a header. checkpoint.cpp interprets the config and the tensors.
+// writes a header. checkpoint.cpp interprets the config and the tensors. read_header and read_tensors alone serve other
+// safetensors files of ours (src/text/message_gate.cpp).
 #pragma once
 
 #include <cstddef>
@@ -9,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "json.hpp"
 #include "kaiju/base/status.hpp"
 #include "kaiju/format/checkpoint.hpp"
 #include "source.hpp"
@@ -33,7 +35,13 @@ struct Header {
   std::vector<TensorInfo> tensors;  // in file order, their bytes where `file` has them; digests not filled in
 };
 
-// kBadModel names the tensor or field and the rule; kUnsupported means another format or arithmetic version.
+inline constexpr std::string_view kMetadata = "__metadata__";
+// Reads the header's JSON, and where the data begins.
+Status read_header(const Source& file, JsonObject& root, uint64_t& data_offset);
+// Reads the tensors that a header names, in file order, and checks that they are the whole of the data.
+Status read_tensors(const Source& file, const JsonObject& root, uint64_t data_offset, std::vector<TensorInfo>& out);
+// Both, with the metadata of a checkpoint. kBadModel names the tensor or field and the rule; kUnsupported means another
+// format or arithmetic version.
 Status parse_header(const Source& file, Header& out);
 
 // Bytes of a tensor of this type and shape; 0 when that overflows or a dimension is not positive.

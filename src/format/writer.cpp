@@ -1,6 +1,8 @@
 // CheckpointWriter: streams tensors into a temporary file and gives it its name when it is complete and on the disk.
 // Digests are computed while writing. All digests have the same length, so the header's size is known at the start and
 // the header is written last.
+#include "writer.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -182,13 +184,18 @@ class FileWriter final : public CheckpointWriter {
 
 }  // namespace
 
+Result<std::unique_ptr<CheckpointWriter>> format::create_writer(const std::string& path, int32_t arithmetic,
+                                                                std::string config, Declarations tensors) {
+  auto writer = std::make_unique<FileWriter>(path, arithmetic, std::move(config), std::move(tensors));
+  if (Status status = writer->open(); !status.ok()) return status;
+  return std::unique_ptr<CheckpointWriter>(std::move(writer));
+}
+
 Result<std::unique_ptr<CheckpointWriter>> CheckpointWriter::create(const std::string& path, const ModelConfig& config,
                                                                    std::vector<Declaration> tensors) try {
   if (Status status = check_config(config); !status.ok()) return Status(StatusCode::kInvalidArgument, status.message());
   if (Status status = check_declarations(config, tensors); !status.ok()) return status;
-  auto writer = std::make_unique<FileWriter>(path, config.arithmetic(), config_to_json(config), std::move(tensors));
-  if (Status status = writer->open(); !status.ok()) return status;
-  return std::unique_ptr<CheckpointWriter>(std::move(writer));
+  return format::create_writer(path, config.arithmetic(), config_to_json(config), std::move(tensors));
 } catch (const std::bad_alloc&) {
   return out_of_memory();
 }

@@ -32,11 +32,11 @@ endforeach()
 foreach(path LICENSE README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md Dockerfile cuda/Dockerfile capi/kaiju.h capi/python/README.md
         examples/minimal.cpp examples/host_loop.c examples/yes_or_no.c examples/chat/model/README.md examples/train/README.md examples/server/README.md examples/server/grafana.json
         examples/tools/compare.cpp tests/cuda/tiles.cpp tests/golden/reproduce.py tests/golden/reproduce_2.py tests/import/against_transformers.py
-        tests/import/refusals.py)
+        tests/import/refusals.py tests/import/gemma.py examples/train/eval/safety_adversarial.jsonl examples/train/eval/safety_intense.jsonl)
   get_filename_component(folder ${path} DIRECTORY)
   install(FILES ${PROJECT_SOURCE_DIR}/${path} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder})
 endforeach()
-foreach(folder docs examples/structured examples/import tests/packaging)
+foreach(folder docs examples/structured examples/import examples/fleet examples/gate tests/packaging)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder}/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder} USE_SOURCE_PERMISSIONS PATTERN __pycache__ EXCLUDE)
 endforeach()
 foreach(name name_from nearest number_from program standard_streams text_input)  # those that examples/structured includes
@@ -70,7 +70,7 @@ include(CPack)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/chat/characters ${PROJECT_SOURCE_DIR}/examples/chat/model DESTINATION ${CMAKE_INSTALL_DATADIR}/kaiju
         PATTERN samples.py EXCLUDE)
 if(KAIJU_BUILD_PROGRAMS)
-  install(TARGETS kaiju-chat kaiju-inspect kaiju-make kaiju-score kaiju-perplexity kaiju-bench)
+  install(TARGETS kaiju-chat kaiju-inspect kaiju-make kaiju-head kaiju-score kaiju-perplexity kaiju-bench)
   if(TARGET kaiju-server)
     install(TARGETS kaiju-server)
     # The unit names the program, so it is written when the prefix is known. CPack installs below a folder of its own, which is no part of that.

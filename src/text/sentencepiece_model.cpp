@@ -18,8 +18,8 @@ namespace {
 constexpr size_t kMaxModelBytes = size_t{256} << 20;
 // SentencePiece collects the pieces that begin at one place in arrays of fixed size; a piece's length bounds how many
 // there can be.
-constexpr size_t kMaxPieceBytes = 512;       // array of 1024
-constexpr size_t kMaxUserDefinedBytes = 64;  // array of 64
+constexpr size_t kMaxPieceBytes = 512;            // array of 1024
+constexpr size_t kMaxUserDefinedCharacters = 64;  // array of 64; Gemma has runs of 31 spaces, three bytes each
 
 Status damaged(std::string_view what) { return bad_model(fmt::format("tokenizer: {}", what)); }
 
@@ -139,6 +139,13 @@ Status read_normalizer(std::string_view bytes, SentencepieceModel& model) {
   return {};
 }
 
+bool starts_character(char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; }
+
+// Of sound UTF-8.
+size_t characters_of(std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), starts_character));
+}
+
 Status check_pieces(const SentencepieceModel& model, int32_t vocab_size) {
   if (model.pieces.empty()) return damaged("it has no pieces");
   if (model.pieces.size() > static_cast<size_t>(vocab_size))
@@ -151,12 +158,12 @@ Status check_pieces(const SentencepieceModel& model, int32_t vocab_size) {
     if (piece.text.empty()) return damaged(fmt::format("piece {} is empty", i));
     if (piece.text.size() > kMaxPieceBytes)
       return damaged(fmt::format("piece {} is {} bytes long; the limit is {}", i, piece.text.size(), kMaxPieceBytes));
-    if (piece.kind == PieceKind::kUserDefined && piece.text.size() > kMaxUserDefinedBytes)
-      return damaged(fmt::format("user-defined piece {} is {} bytes long; the limit is {}", i, piece.text.size(),
-                                 kMaxUserDefinedBytes));
     if (piece.text.find('\0') != std::string_view::npos)
       return damaged(fmt::format("piece {} contains a zero byte", i));
     if (utf8_valid_prefix(piece.text) != piece.text.size()) return damaged(fmt::format("piece {} is not UTF-8", i));
+    if (piece.kind == PieceKind::kUserDefined && characters_of(piece.text) > kMaxUserDefinedCharacters)
+      return damaged(fmt::format("user-defined piece {} is {} characters long; the limit is {}", i,
+                                 characters_of(piece.text), kMaxUserDefinedCharacters));
     if (!std::isfinite(piece.score)) return damaged(fmt::format("the score of piece {} is not finite", i));
     if (!seen.insert(piece.text).second) return damaged(fmt::format("piece {} occurs twice", i));
     if (piece.kind == PieceKind::kUnknown) ++unknown_count;
@@ -229,10 +236,8 @@ struct TrieWalk {
 // SentencePiece's byte pair encoding takes a lone character for the control piece of that name, and then refuses the
 // text. Given a longer name than any piece has, such a piece is nowhere in a text, like every other control piece.
 std::string name_for_sentencepiece(const SentencepieceModel::Piece& piece) {
-  const auto starts_character = [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; };
   std::string name(piece.text);
-  if (piece.kind == PieceKind::kControl && std::count_if(name.begin(), name.end(), starts_character) == 1)
-    name.append(kMaxPieceBytes, ' ');
+  if (piece.kind == PieceKind::kControl && characters_of(name) == 1) name.append(kMaxPieceBytes, ' ');
   return name;
 }
 

@@ -76,6 +76,7 @@ TEST_CASE("every destroy takes NULL", "[malformed]") {
   kaiju_model_destroy(nullptr);
   kaiju_engine_destroy(nullptr);
   kaiju_session_destroy(nullptr);
+  kaiju_gate_destroy(nullptr);
 }
 
 TEST_CASE("queries on NULL handles have harmless answers", "[malformed]") {
@@ -84,6 +85,7 @@ TEST_CASE("queries on NULL handles have harmless answers", "[malformed]") {
   CHECK(kaiju_runtime_device_count(nullptr) == 0);
   CHECK(kaiju_model_stop_tokens(nullptr, nullptr, 0) == 0);
   CHECK(kaiju_engine_pending(nullptr) == 0);
+  CHECK(kaiju_gate_label_count(nullptr) == 0);
   CHECK(kaiju_engine_wait(nullptr, 1000) == 0);
   CHECK(kaiju_session_tokens(nullptr, nullptr, 0) == 0);
   CHECK(kaiju_chat_turns_to_drop(nullptr, 5, 0, 0, 10) == 0);

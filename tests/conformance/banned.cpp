@@ -1,11 +1,13 @@
 // Banned phrases with the bundled model, on every backend of this machine: no reply has one, whatever the borders of
 // its tokens, and a reply that has none anyway is as without.
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <string>
 
 #include "catch.hpp"
 #include "kaiju/kaiju.hpp"
+#include "talk.hpp"
 #include "world.hpp"
 
 namespace {
@@ -28,60 +30,44 @@ bool has(const std::string& text, const std::string& phrase) {
   return lower(text).find(lower(phrase)) != std::string::npos;
 }
 
-class Talk {
+class Talk : public test::Talk {
  public:
-  explicit Talk(const std::string& backend) {
-    auto model = Model::load(std::string(KAIJU_SOURCE_DIR) + "/examples/chat/model/kaiju-nano.safetensors");
-    REQUIRE(model.ok());
-    model_ = *model;
-    tokenizer_ = model_->tokenizer().value();
-    RunOptions options;
-    options.executor.backend = backend;
-    options.executor.threads = 2;
-    options.executor.slot_count = 16;
-    options.engine.check_ledger = true;
-    auto engine = model_->create_engine(options);
-    INFO(engine.status().message());
-    REQUIRE(engine.ok());
-    engine_ = std::move(engine).value();
-  }
-  Engine& engine() { return *engine_; }
+  explicit Talk(const std::string& backend, int32_t slots = 16)
+      : Talk(Model::load(std::string(KAIJU_SOURCE_DIR) + "/examples/chat/model/kaiju-nano.safetensors").value(),
+             backend, slots) {}
   const Tokenizer& tokenizer() const { return *tokenizer_; }
 
-  // The replies to prompts of the same number, at once.
+  // The replies to prompts of the same number.
   std::vector<Reply> replies(const std::vector<RequestOptions>& all) {
-    std::map<RequestId, size_t> place;
-    std::vector<Reply> found(all.size());
     const std::vector<int32_t> prompt = tokenizer().encode("Hello! What did you do this morning?").value();
-    for (size_t i = 0; i < all.size(); ++i) {
-      auto request = engine_->submit(engine_->create_session().value(), prompt, all[i]);
-      INFO(request.status().message());
-      REQUIRE(request.ok());
-      place[*request] = i;
-    }
-    while (engine_->pending() > 0) {
-      const Status status = engine_->step();
-      INFO(status.message());
-      REQUIRE(status.ok());
-      for (Event event; engine_->poll(event);) {
-        Reply& reply = found[place[event.request]];
-        reply.text += event.text;
-        if (event.kind == EventKind::kToken) {
-          reply.tokens.push_back(event.token);
-          CHECK(event.counts.generated == static_cast<int32_t>(reply.tokens.size()));
-        } else if (event.kind == EventKind::kDone) {
-          reply.reason = event.reason;
-          CHECK(event.counts.generated == static_cast<int32_t>(reply.tokens.size()));
-        }
-      }
-    }
-    return found;
+    found_.assign(all.size(), {});
+    place_.clear();
+    for (size_t next = 0; next < all.size() || engine().pending() > 0; step())
+      for (; next < all.size() && engine().pending() < 1024; ++next) place_[submit(prompt, all[next])] = next;
+    return std::move(found_);
   }
 
  private:
-  std::shared_ptr<const Model> model_;
+  Talk(const std::shared_ptr<const Model>& model, const std::string& backend, int32_t slots)
+      : test::Talk(model, options(backend, slots)), tokenizer_(model->tokenizer().value()) {}
+  static RunOptions options(const std::string& backend, int32_t slots) {
+    RunOptions options = options_of(backend, slots);
+    options.engine.check_ledger = slots == 16;
+    return options;
+  }
+  void take(const Event& event) override {
+    Reply& reply = found_[place_.at(event.request)];
+    reply.text += event.text;
+    if (event.kind == EventKind::kToken) reply.tokens.push_back(event.token);
+    CHECK(event.counts.generated == static_cast<int32_t>(reply.tokens.size()));
+    if (event.kind != EventKind::kDone) return;
+    reply.reason = event.reason;
+    REQUIRE(engine().destroy_session(event.session).ok());
+  }
+
   std::shared_ptr<const Tokenizer> tokenizer_;
-  std::shared_ptr<Engine> engine_;
+  std::map<RequestId, size_t> place_;
+  std::vector<Reply> found_;
 };
 
 RequestOptions sampled(uint64_t seed) {
@@ -98,20 +84,21 @@ RequestOptions sampled(uint64_t seed) {
 TEST_CASE("no reply has a banned phrase, and one that has none anyway is as without") {
   const uint64_t seed = test::seed_of_run();
   INFO("seed " << seed);
+  const char* asked = std::getenv("KAIJU_TEST_REPLIES");
+  const uint64_t replies = asked ? std::strtoull(asked, nullptr, 10) : 160;
+  REQUIRE(replies >= 160);
   std::vector<Reply> expected;
-  for (const std::string& backend : backend_names()) {
-    if (backend == "reference") continue;  // a minute
+  for (const std::string& backend : test::isas()) {  // not the reference backend: a minute
     INFO(backend);
-    Talk talk(backend);
+    Talk talk(backend, replies > 1000 ? 128 : 16);
     test::Random random(seed);
-    constexpr uint64_t kReplies = 160;
     std::vector<RequestOptions> plain, banned;
-    for (uint64_t i = 0; i < kReplies; ++i) plain.push_back(sampled(seed + i));
+    for (uint64_t i = 0; i < replies; ++i) plain.push_back(sampled(seed + i));
     const std::vector<Reply> free = talk.replies(plain);
     for (size_t i = 0; i < free.size(); ++i) {
       banned.push_back(plain[i]);
       // Pieces of this reply and of another one, with no regard to tokens and words, in any case.
-      for (const Reply* from : {&free[i], &free[static_cast<size_t>(random.below(kReplies))]}) {
+      for (const Reply* from : {&free[i], &free[static_cast<size_t>(random.below(static_cast<int32_t>(replies)))]}) {
         if (from->text.size() < 4 || random.chance(30)) continue;
         const auto first = static_cast<size_t>(random.below(static_cast<int32_t>(from->text.size()) - 3));
         std::string phrase = from->text.substr(first, static_cast<size_t>(random.between(2, 12)));
@@ -121,7 +108,7 @@ TEST_CASE("no reply has a banned phrase, and one that has none anyway is as with
       }
     }
     const std::vector<Reply> found = talk.replies(banned);
-    int untouched = 0, changed = 0;
+    size_t untouched = 0, changed = 0, elsewhere = 0;
     for (size_t i = 0; i < found.size(); ++i) {
       INFO("reply " << i << ": " << found[i].text << "\nwithout: " << free[i].text);
       const std::string whole = talk.tokenizer().decode(found[i].tokens).value();
@@ -138,7 +125,9 @@ TEST_CASE("no reply has a banned phrase, and one that has none anyway is as with
         continue;
       }
       ++changed;
-      // What comes before the phrase's first token is as it was.
+      // What comes before the phrase's first token is as it was, and that token is another one. Now and then the reply
+      // goes further back, where many tokens have failed, or less far, where the phrase begins in tokens that were
+      // told.
       size_t same = 0;
       while (same < found[i].tokens.size() && same < free[i].tokens.size() &&
              found[i].tokens[same] == free[i].tokens[same])
@@ -146,9 +135,10 @@ TEST_CASE("no reply has a banned phrase, and one that has none anyway is as with
       const std::string kept = talk.tokenizer().decode(std::span(free[i].tokens).first(same)).value();
       const std::string next =
           talk.tokenizer().decode(std::span(free[i].tokens).first(std::min(same + 1, free[i].tokens.size()))).value();
-      CHECK(kept.size() <= begins + 1);
-      CHECK(next.size() + 1 >= begins);
+      elsewhere += kept.size() > begins + 1 || next.size() + 1 < begins;
     }
+    INFO(changed << " replies changed, " << elsewhere << " elsewhere than where the phrase begins");
+    CHECK(elsewhere <= 1 + replies / 1000);
     CHECK(untouched > 20);
     CHECK(changed > 50);
     if (expected.empty()) expected = found;

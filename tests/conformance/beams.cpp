@@ -9,6 +9,7 @@
 #include "kaiju/kaiju.hpp"
 #include "random_checkpoint.hpp"
 #include "small_config.hpp"
+#include "talk.hpp"
 #include "world.hpp"
 
 namespace {
@@ -32,48 +33,18 @@ std::ostream& operator<<(std::ostream& out, const Reply& reply) {
 }
 
 // A model of a few tokens and two labels.
-class Talk {
+ModelConfig config_of(int32_t arithmetic) {
+  ModelConfig config = test::small_config_of(arithmetic, "beams");
+  config.vocab_size = kVocab;
+  if (arithmetic == 1) config.labels = {"rude", "sad"};
+  return config;
+}
+
+class Talk : public test::Talk {
  public:
-  Talk(const std::string& backend, int32_t arithmetic, int32_t slots = 33) {
-    ModelConfig config = test::small_config_of(arithmetic, "beams");
-    config.vocab_size = kVocab;
-    if (arithmetic == 1) config.labels = {"rude", "sad"};
-    auto model = Model::create(test::random_checkpoint(config, 5));
-    INFO(model.status().message());
-    REQUIRE(model.ok());
-    RunOptions options;
-    options.executor.backend = backend;
-    options.executor.threads = 2;
-    options.executor.step_tokens = 96;
-    options.executor.slot_count = slots;
-    options.engine.check_ledger = true;
-    options.engine.stop_tokens = {2};
-    auto engine = (*model)->create_engine(options);
-    INFO(engine.status().message());
-    REQUIRE(engine.ok());
-    engine_ = std::move(engine).value();
-  }
+  Talk(const std::string& backend, int32_t arithmetic, int32_t slots = 33)
+      : test::Talk(config_of(arithmetic), 5, options(backend, slots)) {}
 
-  Engine& engine() { return *engine_; }
-
-  RequestId submit(const Tokens& prompt, const RequestOptions& options) {
-    auto request = engine_->submit(engine_->create_session().value(), prompt, options);
-    INFO(request.status().message());
-    REQUIRE(request.ok());
-    return *request;
-  }
-  void step() {
-    const Status status = engine_->step();
-    INFO(status.message());
-    REQUIRE(status.ok());
-    for (Event event; engine_->poll(event);) take(event);
-  }
-  void drain() {
-    for (int steps = 0; engine_->pending() > 0; ++steps) {
-      REQUIRE(steps < 20000);
-      step();
-    }
-  }
   std::vector<Reply> search(const Tokens& prompt, const RequestOptions& options) {
     const RequestId request = submit(prompt, options);
     drain();
@@ -91,12 +62,11 @@ class Talk {
     RequestOptions options;
     options.max_tokens = 1;
     options.logprobs = kVocab;
-    options.scores = engine_->info().label_count > 0;
-    auto request = engine_->submit(engine_->create_session().value(), tokens, options);
-    REQUIRE(request.ok());
-    while (engine_->pending() > 0) {
-      REQUIRE(engine_->step().ok());
-      for (Event event; engine_->poll(event);)
+    options.scores = engine().info().label_count > 0;
+    submit(tokens, options);
+    while (engine().pending() > 0) {
+      REQUIRE(engine().step().ok());
+      for (Event event; engine().poll(event);)
         if (event.kind == EventKind::kToken) found->second = {event.top, event.scores};
     }
     return found->second;
@@ -105,7 +75,12 @@ class Talk {
   std::map<RequestId, std::vector<Reply>> replies;
 
  private:
-  void take(const Event& event) {
+  static RunOptions options(const std::string& backend, int32_t slots) {
+    RunOptions options = options_of(backend, slots, 96);
+    options.engine.stop_tokens = {2};
+    return options;
+  }
+  void take(const Event& event) override {
     std::vector<Reply>& all = replies[event.request];
     if (all.size() <= static_cast<size_t>(event.sequence)) all.resize(static_cast<size_t>(event.sequence) + 1);
     Reply& reply = all[static_cast<size_t>(event.sequence)];
@@ -118,7 +93,6 @@ class Talk {
     }
   }
 
-  std::shared_ptr<Engine> engine_;
   std::map<Tokens, Next> next_;
 };
 

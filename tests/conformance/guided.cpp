@@ -10,6 +10,7 @@
 #include "kaiju/kaiju.hpp"
 #include "random_checkpoint.hpp"
 #include "small_config.hpp"
+#include "talk.hpp"
 #include "world.hpp"
 
 namespace {
@@ -62,78 +63,59 @@ RequestOptions options_of(bool sampled) {
   return options;
 }
 
-class Talk {
+class Talk : public test::Talk {
  public:
-  explicit Talk(const std::string& backend, int32_t arithmetic, int32_t chunk_tokens = 0) {
-    auto model = Model::create(test::random_checkpoint(test::small_config_of(arithmetic, "guided"), 21));
-    REQUIRE(model.ok());
-    RunOptions options;
-    options.executor.backend = backend;
-    options.executor.threads = 2;
-    options.executor.step_tokens = 96;
-    options.executor.slot_count = 4;
-    options.engine.chunk_tokens = chunk_tokens;
-    options.engine.check_ledger = true;
-    auto engine = (*model)->create_engine(options);
-    INFO(engine.status().message());
-    REQUIRE(engine.ok());
-    engine_ = std::move(engine).value();
-  }
+  explicit Talk(const std::string& backend, int32_t arithmetic, int32_t chunk_tokens = 0)
+      : test::Talk(test::small_config_of(arithmetic, "guided"), 21, options(backend, chunk_tokens)) {}
 
   // Guided by `masks`; without any, unguided.
   RequestId submit(SessionId session, const std::vector<int32_t>& prompt, RequestOptions options, Masks masks = {}) {
     options.guided = static_cast<bool>(masks);
-    auto request = engine_->submit(session, prompt, options);
-    INFO(request.status().message());
-    REQUIRE(request.ok());
-    if (masks) masks_[*request] = std::move(masks), give(*request);
-    return *request;
+    const RequestId request = test::Talk::submit(session, prompt, options);
+    if (masks) masks_[request] = std::move(masks), give(request);
+    return request;
   }
   RequestId submit(const std::vector<int32_t>& prompt, RequestOptions options, Masks masks = {}) {
     return submit(session(), prompt, std::move(options), std::move(masks));
-  }
-  SessionId session() { return engine_->create_session().value(); }
-  void step() {
-    const Status status = engine_->step();
-    INFO(status.message());
-    REQUIRE(status.ok());
-    std::vector<RequestId> heard;
-    for (Event event; engine_->poll(event);) {
-      if (event.kind == EventKind::kDone) ended[event.request] = true;
-      if (event.kind != EventKind::kToken) continue;
-      Words word = {static_cast<uint32_t>(event.token), arith::bits_of(event.logprob)};
-      for (const TokenLogprob& other : event.top) {
-        word.push_back(static_cast<uint32_t>(other.token));
-        word.push_back(arith::bits_of(other.logprob));
-      }
-      words[event.request].push_back(std::move(word));
-      heard.push_back(event.request);
-    }
-    for (const RequestId request : heard)
-      if (masks_.count(request) && !ended[request]) give(request);
-  }
-  void drain() {
-    while (engine_->pending() > 0) step();
   }
   std::vector<Words> run(const std::vector<int32_t>& prompt, const RequestOptions& options, const Masks& masks = {}) {
     const RequestId request = submit(prompt, options, masks);
     drain();
     return words[request];
   }
-  Engine& engine() { return *engine_; }
 
   std::map<RequestId, std::vector<Words>> words;
   std::map<RequestId, bool> ended;
 
  private:
+  static RunOptions options(const std::string& backend, int32_t chunk_tokens) {
+    RunOptions options = options_of(backend, 4, 96);
+    options.engine.chunk_tokens = chunk_tokens;
+    return options;
+  }
+  void take(const Event& event) override {
+    if (event.kind == EventKind::kDone) ended[event.request] = true;
+    if (event.kind != EventKind::kToken) return;
+    Words word = {static_cast<uint32_t>(event.token), arith::bits_of(event.logprob)};
+    for (const TokenLogprob& other : event.top) {
+      word.push_back(static_cast<uint32_t>(other.token));
+      word.push_back(arith::bits_of(other.logprob));
+    }
+    words[event.request].push_back(std::move(word));
+    heard_.push_back(event.request);
+  }
+  void end_step() override {
+    for (const RequestId request : std::exchange(heard_, {}))
+      if (masks_.count(request) && !ended[request]) give(request);
+  }
   void give(RequestId request) {
     const Mask mask = masks_[request](words[request].size());
-    const Status given = engine_->guide(request, {mask, {}});
+    const Status given = engine().guide(request, {mask, {}});
     INFO(given.message());
     REQUIRE(given.ok());
   }
 
-  std::shared_ptr<Engine> engine_;
+  std::vector<RequestId> heard_;  // in this step
   std::map<RequestId, Masks> masks_;
 };
 

@@ -10,6 +10,7 @@
 #include "kaiju/step/executor.hpp"
 #include "random_checkpoint.hpp"
 #include "small_config.hpp"
+#include "talk.hpp"
 
 namespace {
 
@@ -29,24 +30,16 @@ Words words_of(int32_t token, float logprob, const std::vector<TokenLogprob>& to
   return words;
 }
 
-class Talk {
+ModelConfig config_of(int32_t arithmetic) {
+  ModelConfig config = test::small_config_of(arithmetic, "sequences");
+  config.n_kv_heads = 2;
+  return config;
+}
+
+class Talk : public test::Talk {
  public:
-  Talk(const std::string& backend, int32_t arithmetic) {
-    ModelConfig config = test::small_config_of(arithmetic, "sequences");
-    config.n_kv_heads = 2;
-    auto model = Model::create(test::random_checkpoint(config, 11));
-    REQUIRE(model.ok());
-    RunOptions options;
-    options.executor.backend = backend;
-    options.executor.threads = 2;
-    options.executor.step_tokens = 96;
-    options.executor.slot_count = kCount;
-    options.engine.check_ledger = true;
-    auto engine = (*model)->create_engine(options);
-    INFO(engine.status().message());
-    REQUIRE(engine.ok());
-    engine_ = std::move(engine).value();
-  }
+  Talk(const std::string& backend, int32_t arithmetic)
+      : test::Talk(config_of(arithmetic), 11, options_of(backend, kCount, 96)) {}
 
   static RequestOptions options(int32_t sequences, uint32_t stream) {
     RequestOptions options;
@@ -60,27 +53,6 @@ class Talk {
     return options;
   }
 
-  RequestId submit(const std::vector<int32_t>& prompt, const RequestOptions& options) {
-    auto request = engine_->submit(engine_->create_session().value(), prompt, options);
-    INFO(request.status().message());
-    REQUIRE(request.ok());
-    return *request;
-  }
-  void step() {
-    const Status status = engine_->step();
-    INFO(status.message());
-    REQUIRE(status.ok());
-    for (Event event; engine_->poll(event);) {
-      if (event.kind != EventKind::kToken) continue;
-      std::vector<Words>& of = words[event.request][event.sequence];
-      of.resize(static_cast<size_t>(event.counts.generated) - 1);
-      of.push_back(words_of(event.token, event.logprob, event.top));
-    }
-  }
-  void drain() {
-    while (engine_->pending() > 0) step();
-  }
-  Engine& engine() { return *engine_; }
   std::vector<Words> run(const std::vector<int32_t>& prompt, const RequestOptions& options) {
     const RequestId request = submit(prompt, options);
     drain();
@@ -90,7 +62,12 @@ class Talk {
   std::map<RequestId, std::map<int32_t, std::vector<Words>>> words;
 
  private:
-  std::shared_ptr<Engine> engine_;
+  void take(const Event& event) override {
+    if (event.kind != EventKind::kToken) return;
+    std::vector<Words>& of = words[event.request][event.sequence];
+    of.resize(static_cast<size_t>(event.counts.generated) - 1);
+    of.push_back(words_of(event.token, event.logprob, event.top));
+  }
 };
 
 std::vector<int32_t> prompt_of(int32_t count) {

@@ -6,6 +6,7 @@
 #include "kaiju/kaiju.hpp"
 #include "random_checkpoint.hpp"
 #include "small_config.hpp"
+#include "talk.hpp"
 #include "world.hpp"
 
 namespace {
@@ -31,57 +32,43 @@ struct Reply {
   Event done;
 };
 
-class Talk {
+ModelConfig config_of(bool labels) {
+  ModelConfig config = test::small_config("verdicts", false);
+  if (labels) config.labels = {"rude", "sad"};
+  return config;
+}
+
+class Talk : public test::Talk {
  public:
-  explicit Talk(const std::string& backend, bool labels = true) {
-    ModelConfig config = test::small_config("verdicts", false);
-    if (labels) config.labels = {"rude", "sad"};
-    auto model = Model::create(test::random_checkpoint(config, 5));
-    REQUIRE(model.ok());
-    RunOptions options;
-    options.executor.backend = backend;
-    options.executor.threads = 2;
-    options.executor.slot_count = 4;
-    options.engine.check_ledger = true;
-    auto engine = (*model)->create_engine(options);
-    INFO(engine.status().message());
-    REQUIRE(engine.ok());
-    engine_ = std::move(engine).value();
-  }
-  Engine& engine() { return *engine_; }
+  explicit Talk(const std::string& backend, bool labels = true)
+      : test::Talk(config_of(labels), 5, options_of(backend, 4)) {}
 
   RequestId submit(const Tokens& prompt, const RequestOptions& options) {
-    session_ = engine_->create_session().value();
-    auto request = engine_->submit(session_, prompt, options);
-    INFO(request.status().message());
-    REQUIRE(request.ok());
-    return *request;
-  }
-  void step() {
-    REQUIRE(engine_->step().ok());
-    for (Event event; engine_->poll(event);) {
-      Reply& reply = replies[event.request];
-      if (event.kind == EventKind::kToken) {
-        reply.tokens.push_back(event.token);
-        reply.scores.push_back(event.scores);
-      } else if (event.kind == EventKind::kVerdict) {
-        reply.verdicts.push_back({reply.tokens.size(), event.label, event.probability});
-      } else {
-        reply.done = event;
-      }
-    }
+    session_ = session();
+    return test::Talk::submit(session_, prompt, options);
   }
   Reply reply(const Tokens& prompt, const RequestOptions& options) {
     const RequestId request = submit(prompt, options);
-    while (engine_->pending() > 0) step();
+    drain();
     return replies[request];
   }
-  Tokens history() { return engine_->session_tokens(session_).value(); }
+  Tokens history() { return engine().session_tokens(session_).value(); }
 
   std::map<RequestId, Reply> replies;
 
  private:
-  std::shared_ptr<Engine> engine_;
+  void take(const Event& event) override {
+    Reply& reply = replies[event.request];
+    if (event.kind == EventKind::kToken) {
+      reply.tokens.push_back(event.token);
+      reply.scores.push_back(event.scores);
+    } else if (event.kind == EventKind::kVerdict) {
+      reply.verdicts.push_back({reply.tokens.size(), event.label, event.probability});
+    } else {
+      reply.done = event;
+    }
+  }
+
   SessionId session_ = 0;
 };
 
@@ -202,6 +189,38 @@ TEST_CASE("a limit that is set while a reply is written counts from the next tok
   CHECK(talk.replies[request].tokens.size() == 5);
 }
 
+TEST_CASE("the reply that a beam search finds has statistics too") {
+  for (const std::string& backend : backend_names()) {
+    INFO(backend);
+    Talk talk(backend);
+    RequestOptions options;
+    options.max_tokens = 12;
+    options.scores = true;
+    options.beams.width = 3;
+    const Reply reply = talk.reply(prompt_of(40), options);
+    REQUIRE(reply.scores.size() == reply.tokens.size());
+    REQUIRE(reply.done.statistics.size() == 2);
+    for (size_t label = 0; label < 2; ++label) {
+      double most = 0.0, sum = 0.0;
+      for (const std::vector<float>& scores : reply.scores) {
+        most = std::max(most, probability(scores[label]));
+        sum += probability(scores[label]);
+      }
+      CHECK(reply.done.statistics[label].maximum == Approx(most).epsilon(1e-5));
+      CHECK(reply.done.statistics[label].mean == Approx(sum / static_cast<double>(reply.scores.size())).epsilon(1e-5));
+      CHECK(reply.done.statistics[label].longest_run == 0.0f);
+    }
+    // With a limit that nothing reaches, and without reported scores.
+    options.scores = false;
+    options.safety.limits = {{"rude", 1.0}};
+    const Reply limited = talk.reply(prompt_of(40), options);
+    CHECK(limited.tokens == reply.tokens);
+    REQUIRE(limited.done.statistics.size() == 2);
+    CHECK(limited.done.statistics[0].maximum == reply.done.statistics[0].maximum);
+    CHECK(limited.scores == std::vector<std::vector<float>>(limited.tokens.size()));
+  }
+}
+
 TEST_CASE("a reply that is cut back has the statistics of what it keeps") {
   Talk talk("portable");
   RequestOptions options = sampled();
@@ -211,7 +230,7 @@ TEST_CASE("a reply that is cut back has the statistics of what it keeps") {
   const RequestId request = talk.submit(prompt_of(70), options);
   while (talk.replies[request].tokens.size() < 15) talk.step();
   REQUIRE(talk.engine().cut_sequence(request, 0, 70 + 6).ok());
-  while (talk.engine().pending() > 0) talk.step();
+  talk.drain();
   const Event& done = talk.replies[request].done;
   CHECK(done.counts.generated == free.done.counts.generated);
   REQUIRE(done.statistics.size() == 2);

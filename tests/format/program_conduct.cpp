@@ -25,6 +25,8 @@ int exit_code(const std::string& command) {
 TEST_CASE("a wrong command line gives exit code 2 in every program") {
   for (const char* line : {"kaiju-inspect",
                            "kaiju-make",
+                           "kaiju-head",
+                           "kaiju-head x",
                            "kaiju-score",
                            "kaiju-perplexity",
                            "kaiju-bench",
@@ -51,8 +53,12 @@ TEST_CASE("a wrong command line gives exit code 2 in every program") {
                            "kaiju-bench serve x --backend nonsense",
                            "kaiju-bench serve x --staggered --conversations 4",
                            "kaiju-bench hour x --backend nonsense",
+                           "kaiju-bench policies x --width 33",
                            "kaiju-bench replay --preset nonsense",
                            "kaiju-bench replay --messages-least 5 --messages-most 4",
+                           "kaiju-bench fleet --rules nonsense",
+                           "kaiju-bench fleet --machines 3 --lose 3",
+                           "kaiju-bench fleet --messages-per-second 1e6 --every-seconds 86400",
                            "kaiju-chat --backend nonsense",
                            "kaiju-chat --say '\377'"}) {
     INFO(line);
@@ -91,7 +97,7 @@ TEST_CASE("--help and --version are a success") {
   for (const char* name : {"inspect", "make", "score", "perplexity", "batch", "bench"})
     for (const char* option : {"--help", "--version"})
       CHECK(exit_code(kPrograms + "/kaiju-" + name + " " + option + " | grep -q .") == 0);
-  for (const char* name : {"ops", "step", "cache", "replay", "serve", "hour"})
+  for (const char* name : {"ops", "step", "cache", "replay", "serve", "hour", "fleet"})
     CHECK(exit_code(kPrograms + "/kaiju-bench " + name + " --version | grep -q '^[0-9.]*$'") == 0);
 }
 
@@ -197,6 +203,8 @@ TEST_CASE("a failed print ends no program by a signal, and a result that cannot 
            Line{"kaiju-make --version", 0},
            Line{"kaiju-make --preset nano --layers 1" + out, 0, false},
            Line{"kaiju-make --preset huge" + out, 2, false},
+           Line{"kaiju-head --help", 0},
+           Line{"kaiju-head /nowhere" + out, 1, false},
            Line{"kaiju-score --help", 0},
            Line{"kaiju-score " + kModel + ids + "--threads 1", 0},
            Line{"kaiju-score /nowhere" + ids, 1, false},

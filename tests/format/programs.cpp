@@ -204,7 +204,7 @@ TEST_CASE("kaiju-bench step times models of any shape in steps of any size") {
 
 TEST_CASE("the help of every kaiju-bench subcommand has examples and the defaults of lists") {
   const tiny::Folder folder;
-  for (const std::string part : {"ops", "step", "cache", "replay", "serve", "hour"}) {
+  for (const std::string part : {"ops", "step", "cache", "replay", "serve", "hour", "fleet"}) {
     const Run help = run(folder, "kaiju-bench", part + " --help");
     INFO(help.out);
     for (size_t at = help.out.find("  kaiju-bench "); at != std::string::npos;

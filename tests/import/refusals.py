@@ -276,7 +276,8 @@ def gguf_cases():
     yield "another kind of tokenizer", ["tokenizer", "bert"], metadata(tokenizer__ggml__model="bert")
     yield "an unknown split", ["tokenizer", "unheard-of"], metadata(tokenizer__ggml__pre="unheard-of")
     for arch, words in (
-        ("gemma3", ["next version"]),
+        ("gemma4", ["Hugging Face folder"]),
+        ("gemma-embedding", ["no text"]),
         ("gemma2", ["softmax"]),
         ("gemma3n", ["residual streams"]),
         ("deepseek2", ["MLA"]),
@@ -387,7 +388,8 @@ def folder_cases():
     for kind, words in (
         ("mixtral", ["mixture of experts", "Mistral"]),
         ("deepseek_v3", ["MLA"]),
-        ("gemma3_text", ["next version"]),
+        ("gemma", ["Gemma 3 1B"]),
+        ("t5gemma", ["encoder"]),
         ("gemma3n", ["residual streams"]),
         ("gemma2", ["softmax"]),
         ("qwen3_next", ["linear attention"]),

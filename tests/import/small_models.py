@@ -32,6 +32,32 @@ COMMON = {
     "eos_token_id": 2,
     "pad_token_id": 0,
 }
+GEMMA = {
+    "hidden_size": 256,
+    "rms_norm_eps": 1e-6,
+    "num_hidden_layers": 4,
+    "tie_word_embeddings": True,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "query_pre_attn_scalar": 64,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "sliding_window": 24,
+}
+GEMMA_ROPES = {
+    "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+}
+GEMMA4 = GEMMA | {
+    "head_dim": 128,
+    "global_head_dim": 256,
+    "num_global_key_value_heads": 1,
+    "attention_k_eq_v": True,
+    "hidden_size_per_layer_input": 0,
+    "final_logit_softcapping": 30.0,
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6},
+    },
+}
 # name: (config.json, whether GGUF can hold it)
 CASES = {
     "llama": ({"model_type": "llama"}, True),
@@ -64,6 +90,33 @@ CASES = {
         },
         False,
     ),
+    "gemma3": (
+        {
+            "model_type": "gemma3_text",
+            **GEMMA,
+            "num_hidden_layers": 7,
+            "layer_types": None,
+            "sliding_window_pattern": 6,
+            "rope_theta": 1e6,
+            "rope_local_base_freq": 1e4,
+            "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+        },
+        True,
+    ),
+    "gemma3 own scale": (
+        {"model_type": "gemma3_text", **GEMMA, "query_pre_attn_scalar": 96, "rope_parameters": GEMMA_ROPES},
+        False,
+    ),
+    "gemma4": ({"model_type": "gemma4_text", **GEMMA4}, False),
+    "gemma4 unified": (
+        {
+            "model_type": "gemma4_unified_text",
+            **GEMMA4,
+            "attention_k_eq_v": False,
+            "use_bidirectional_attention": "vision",
+        },
+        False,
+    ),
 }
 
 
@@ -91,7 +144,8 @@ def weights_of(config, seed):
             found[name + ".bias"] = (random.standard_normal(out) * 0.1).astype(np.float32)
 
     def gain(name, size):
-        found[name + ".weight"] = (1 + 0.3 * random.standard_normal(size)).astype(np.float32)
+        mean = 0 if kind == "gemma3_text" else 1  # there the gain is 1 + the weight
+        found[name + ".weight"] = (mean + 0.3 * random.standard_normal(size)).astype(np.float32)
 
     attention_bias, mlp_bias = config.get("attention_bias", False), config.get("mlp_bias", False)
     matrix("model.embed_tokens", config["vocab_size"], d)
@@ -102,12 +156,23 @@ def weights_of(config, seed):
         p = f"model.layers.{layer}."
         gain(p + "input_layernorm", d)
         gain(p + "post_attention_layernorm", d)
-        for which, count in (("q", heads), ("k", kv), ("v", kv)):
-            matrix(f"{p}self_attn.{which}_proj", count * head_dim, d, attention_bias or kind == "qwen2")
-        matrix(p + "self_attn.o_proj", d, heads * head_dim, attention_bias)
-        if kind == "qwen3":
-            gain(p + "self_attn.q_norm", head_dim)
-            gain(p + "self_attn.k_norm", head_dim)
+        if kind.startswith("gemma"):
+            gain(p + "pre_feedforward_layernorm", d)
+            gain(p + "post_feedforward_layernorm", d)
+        its_kv, its_dim, with_v = kv, head_dim, True
+        if "global_head_dim" in config and config["layer_types"][layer] == "full_attention":
+            its_dim, with_v = config["global_head_dim"], not config["attention_k_eq_v"]
+            its_kv = kv if with_v else config["num_global_key_value_heads"]
+        for which, count in (("q", heads), ("k", its_kv), *[("v", its_kv)] * with_v):
+            matrix(f"{p}self_attn.{which}_proj", count * its_dim, d, attention_bias or kind == "qwen2")
+        matrix(p + "self_attn.o_proj", d, heads * its_dim, attention_bias)
+        if kind == "qwen3" or kind.startswith("gemma"):
+            gain(p + "self_attn.q_norm", its_dim)
+            if kind.startswith("gemma4"):  # whose scores are not divided by anything
+                found[p + "self_attn.q_norm.weight"] *= 0.1
+            gain(p + "self_attn.k_norm", its_dim)
+        if kind.startswith("gemma4"):
+            found[p + "layer_scalar"] = np.array([0.6 + 0.2 * layer], np.float32)
         if kind != "arcee":
             matrix(p + "mlp.gate_proj", ff, d, mlp_bias)
         matrix(p + "mlp.up_proj", ff, d, mlp_bias)
@@ -268,6 +333,13 @@ GGUF_NAMES = {
 }
 
 
+GGUF_GEMMA_NAMES = GGUF_NAMES | {
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+
+
 def in_pairs(array, heads):
     """As llama.cpp's converter stores q and k of most families."""
     return array.reshape(heads, 2, len(array) // heads // 2, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
@@ -305,7 +377,8 @@ def rope_factors(config):
 def gguf_of(config, tensors, tokenizer=True, matrix=lambda name, array: (0, BYTES["F32"](array))):
     """`matrix` gives the type and the bytes of a matrix."""
     kind = config["model_type"]
-    arch = "llama" if kind == "mistral" else kind
+    arch = {"mistral": "llama", "gemma3_text": "gemma3"}.get(kind, kind)
+    names = GGUF_GEMMA_NAMES if arch == "gemma3" else GGUF_NAMES
     heads, kv = config["num_attention_heads"], config["num_key_value_heads"]
     head_dim = config.get("head_dim", config["hidden_size"] // heads)
     metadata = {
@@ -340,9 +413,11 @@ def gguf_of(config, tensors, tokenizer=True, matrix=lambda name, array: (0, BYTE
         stem, part = name.rsplit(".", 1)
         if stem.startswith("model.layers."):
             _, _, layer, rest = stem.split(".", 3)
-            called = f"blk.{layer}.{GGUF_NAMES[rest]}.{part}"
+            called = f"blk.{layer}.{names[rest]}.{part}"
         else:
-            called = f"{GGUF_NAMES[stem]}.{part}"
+            called = f"{names[stem]}.{part}"
+        if arch == "gemma3" and stem.endswith("norm"):
+            array = array + 1
         if ("q_proj" in name or "k_proj" in name) and arch in ("llama", "smollm3", "arcee"):
             array = in_pairs(array, heads if "q_proj" in name else kv)
         type_, raw = matrix(called, array) if array.ndim == 2 else (0, BYTES["F32"](array))

@@ -1,6 +1,7 @@
 // Out of memory, disk errors: in every place, once and for good. The scenarios go from loading over engine, submit and
 // step to saving.
 #include <filesystem>
+#include <fstream>
 #include <map>
 
 #include "kaiju/engine/conversation.hpp"
@@ -11,6 +12,7 @@
 #include "tests/format/tiny.hpp"
 #include "tests/shortage/shortage.hpp"
 #include "tests/text/byte_bpe_model.hpp"
+#include "tests/text/tiny_gate.hpp"
 
 using kaiju::StatusCode;
 using shortage::sweep_files;
@@ -170,6 +172,18 @@ TEST_CASE("loading and using byte-level BPE reports a lack of memory") {
   CHECK(sweep_memory([&] {
           return tokenizer->encode_with_special_tokens("hello e\xCC\x81<|end|>     12").status().code();
         }) > 5);
+}
+TEST_CASE("loading a gate reports a lack of memory, and scoring needs none") {
+  const std::string path = kaiju::tests::temporary_folder() + "/gate";
+  std::ofstream(path, std::ios::binary) << kaiju::tests::TinyGate().file();
+  CHECK(sweep_memory([&] { return kaiju::MessageGate::load(path).status().code(); }) > 20);
+  const auto gate = kaiju::MessageGate::load(path).value();
+  const std::string text(100'000, 'a');
+  float probabilities[2];
+  heap::reset();
+  gate->score(text, probabilities);
+  gate->score("W\u00f6rter, words and k1nd r.o.b.o.t.s", probabilities);
+  CHECK(heap::count().allocations == 0);
 }
 TEST_CASE("loading a model reports a lack of memory") {
   const char* path = small_chat_model().c_str();
@@ -508,6 +522,11 @@ TEST_CASE("loading a model reports a disk failure") {
           owner.load(path);
           return code(owner.first);
         }) >= 4);
+}
+TEST_CASE("loading a gate reports a disk failure") {
+  const std::string path = kaiju::tests::temporary_folder() + "/gate";
+  std::ofstream(path, std::ios::binary) << kaiju::tests::TinyGate().file();
+  CHECK(sweep_files([&] { return kaiju::MessageGate::load(path).status().code(); }) >= 4);
 }
 TEST_CASE("writing a checkpoint reports a disk failure and leaves the old file or the new one") {
   const tiny::Folder folder;

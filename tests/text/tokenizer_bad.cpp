@@ -82,7 +82,7 @@ TEST_CASE("an overlong piece is refused", "[malformed]") {
   refuse(changed([](TinyModel& t) { t.add(std::string(513, 'x'), 0, PieceKind::kNormal); }), "513 bytes");
 }
 TEST_CASE("an overlong user-defined piece is refused", "[malformed]") {
-  refuse(changed([](TinyModel& t) { t.add(std::string(65, 'x'), 0, PieceKind::kUserDefined); }), "65 bytes");
+  refuse(changed([](TinyModel& t) { t.add(std::string(65, 'x'), 0, PieceKind::kUserDefined); }), "65 characters");
 }
 TEST_CASE("a NaN score is refused", "[malformed]") {
   refuse(changed([](TinyModel& t) { t.add("x1", std::nanf(""), PieceKind::kNormal); }), "not finite");

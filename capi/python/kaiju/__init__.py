@@ -15,12 +15,13 @@ threads may ask one engine for replies, and `async for text in session.stream(..
 from ._c import (MOST_TEXT_BYTES, Chat, ConversationInfo, Device, Kind, Metrics, Part, Property, Reason, Role, Sampler,
                  Status, TextProperty)
 from ._library import build_info, loaded_from, status_name, version, version_number
-from .bundled import Card, character_names, model_path
+from .bundled import Card, character_names, gate_path, model_path
 from .conversation import Conversation
 from .engine import Engine, EngineInfo, Request
 from .errors import (BadModel, Busy, Cancelled, Closed, DeviceLost, Error, InputOutput, Internal, InvalidArgument,
                      LibraryMissing, NotFound, OutOfMemory, Unsupported, WrongType)
 from .events import Event, Reply
+from .gate import Gate
 from .model import DeviceInfo, Message, Model, Runtime, chat_turns_to_drop
 from .options import Option, Options, option_describe, option_find, option_list, sampler_describe
 from .prefix import Prefix
@@ -31,10 +32,10 @@ __version__ = version()
 
 __all__ = [
     "BadModel", "Busy", "Cancelled", "Card", "Chat", "Closed", "Conversation", "ConversationInfo", "Device",
-    "DeviceInfo", "DeviceLost", "Engine", "EngineInfo", "Error", "Event", "InputOutput", "Internal",
+    "DeviceInfo", "DeviceLost", "Engine", "EngineInfo", "Error", "Event", "Gate", "InputOutput", "Internal",
     "InvalidArgument", "Kind", "LibraryMissing", "MOST_TEXT_BYTES", "Message", "Metrics", "Model", "NotFound",
-    "Option", "Options", "OutOfMemory", "Part", "Prefix", "Property", "Reason", "Reply", "Request", "Role",
-    "Runtime", "Sampler", "Session", "Status", "Stream", "TextProperty", "Unsupported", "WrongType", "build_info",
-    "character_names", "chat_turns_to_drop", "loaded_from", "model_path", "option_describe", "option_find",
-    "option_list", "sampler_describe", "status_name", "version", "version_number",
+    "Option", "Options", "OutOfMemory", "Part", "Prefix", "Property", "Reason", "Reply", "Request", "Role", "Runtime",
+    "Sampler", "Session", "Status", "Stream", "TextProperty", "Unsupported", "WrongType", "build_info",
+    "character_names", "chat_turns_to_drop", "gate_path", "loaded_from", "model_path", "option_describe",
+    "option_find", "option_list", "sampler_describe", "status_name", "version", "version_number",
 ]

@@ -297,5 +297,10 @@ FUNCTIONS: Dict[str, Tuple[object, ...]] = {
     "prefix_warm": (I32, P, P, SIZE, P, P, P, P, P),
     "prefix_pin": (I32, P, P, P),
     "prefix_destroy": (None, P),
+    "gate_load": (I32, P, P, P),
+    "gate_destroy": (None, P),
+    "gate_label_count": (SIZE, P),
+    "gate_label": (I32, P, SIZE, P, P),
+    "gate_score": (I32, P, P, SIZE, P, SIZE, P),
     "generate": (I32, P, P, P, SIZE, P, P, P, P, SIZE, P),
 }

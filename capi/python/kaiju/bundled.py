@@ -1,4 +1,4 @@
-"""What comes with the package: the bundled model and characters. In a checkout they are in examples/chat."""
+"""What comes with the package: the bundled model, gate and characters. In a checkout they are in examples/chat."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ def _folder(name: str) -> str:
 def model_path() -> str:
     """The bundled toy model, of 33.9 M parameters."""
     return os.path.join(_folder("model"), "kaiju-nano.safetensors")
+
+
+def gate_path() -> str:
+    """The bundled gate, a linear model that judges a message in English."""
+    return os.path.join(_folder("model"), "kaiju-gate.safetensors")
 
 
 def character_names() -> List[str]:

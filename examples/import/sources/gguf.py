@@ -55,11 +55,12 @@ class GgufSource(Source):
                     f"{where}: the tensor {shown(name)} is not known in models of the architecture "
                     f"{config.family!r}; kaiju would compute something else than the model does"
                 )
-        if config.rope.factors and len(config.rope.factors) != config.head_dim // 2:
-            raise Refused(
-                f"{where}: tensor rope_freqs.weight has {len(config.rope.factors)} factors, but heads have "
-                f"{config.head_dim // 2} pairs"
-            )
+        for rope in {layer.rope for layer in config.each if layer.rope and layer.rope.factors}:
+            if len(rope.factors) != config.head_dim // 2:
+                raise Refused(
+                    f"{where}: tensor rope_freqs.weight has {len(rope.factors)} factors, but heads have "
+                    f"{config.head_dim // 2} pairs"
+                )
         self.left_out = []
 
     def stored_as(self, name: str) -> str:

@@ -1,5 +1,6 @@
 """A model in a Hugging Face folder: config.json and safetensors files, one or several with an index."""
 
+import dataclasses
 import json
 import os
 import re
@@ -15,7 +16,9 @@ from sources.safetensors import Place, read_header
 from sources.source import Source
 
 _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
-_OF_THE_EYE = re.compile(r"(model\.)?(vision_tower|vision_model|visual|multi_modal_projector)\.")
+_OF_THE_EYE = re.compile(
+    r"(model\.)?(vision_tower|vision_model|visual|multi_modal_projector|embed_vision|audio_tower|embed_audio)\."
+)
 
 
 def _json(path: str, largest: int = 1 << 26) -> Any:
@@ -84,6 +87,8 @@ class FolderSource(Source):
         name = os.path.basename(os.path.abspath(path))
         self.config = families.from_huggingface(_json(config_path), shown(config_path), name)
         self._take_tensors(_files(path), where)
+        if self.config.layer_factors:
+            self._take_factors(where)
         self.chat_template = self._template()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -92,7 +97,7 @@ class FolderSource(Source):
     def _take_tensors(self, files: dict[str, Place], where: str) -> None:
         self._places, left, self.left_out = {}, dict(files), []
         for name, shape in self.shapes.items():
-            plain = families.huggingface_name(name)
+            plain = families.huggingface_name(name, self.config.family)
             called = [spelling for spelling in self._spellings(plain) if spelling in files]
             if not called:
                 raise Refused(
@@ -118,6 +123,11 @@ class FolderSource(Source):
                     f"{where}: the tensor {shown(name)} is not known in models of type {self.config.family!r} with "
                     "this config.json; kaiju would compute something else than the model does"
                 )
+
+    def _take_factors(self, where: str) -> None:
+        factors = [float(self.rows(f"layers.{layer}.factor")[0]) for layer in range(self.config.layers)]
+        each = tuple(dataclasses.replace(its, factor=factor) for its, factor in zip(self.config.each, factors))
+        self.config = dataclasses.replace(self.config, each=each)
 
     @staticmethod
     def _spellings(name: str) -> list[str]:
@@ -148,4 +158,6 @@ class FolderSource(Source):
             floats = raw.view(np.float32)
         else:
             floats = bf16_floats(raw) if place.type == "BF16" else raw.view(np.float16).astype(np.float32)
+        if name.endswith("norm_gain"):
+            floats = floats + np.float32(families.gain_offset(self.config.family))
         return floats.reshape(count, *place.shape[1:])

@@ -7,24 +7,14 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "kaiju/arith/chain_history.hpp"
 #include "kaiju/arith/logistic.hpp"
 #include "kaiju/arith/sampling.hpp"
-#include "kaiju/base/random.hpp"
-#include "kaiju/base/sampler.hpp"
 
 namespace kaiju::arith {
-
-// What a chain is given beside the row. `history` is all tokens before the one to draw; its last token is the newest.
-struct ChainInput {
-  std::span<const Sampler> samplers;
-  std::span<const uint8_t> breakers;  // [vocab_size] 1: DRY finds no repetition across this token; empty: none
-  std::span<const int32_t> history;
-  uint64_t seed = 0;
-  uint32_t stream = 0;
-  uint64_t position = 0;  // of the token to draw
-};
 
 // Computes the pieces of a chain. The candidates are ordered by ascending token id between any two samplers.
 class Chain {
@@ -48,7 +38,7 @@ class Chain {
     const auto& v = sampler.values;
     switch (sampler.kind) {
       case SamplerKind::kRepetitionPenalty:
-        return penalise_repetition(static_cast<float>(v[0]), window(v[1]));
+        return penalise_repetition(static_cast<float>(v[0]), input_.window(v[1]));
       case SamplerKind::kTemperature:
         return heat_by(static_cast<float>(v[0]));
       case SamplerKind::kTopK:
@@ -58,9 +48,9 @@ class Chain {
       case SamplerKind::kTopP:
         return keep_top(static_cast<float>(v[0]));
       case SamplerKind::kFrequencyPenalty:
-        return penalise_count(static_cast<float>(v[0]), window(v[1]), false);
+        return penalise_count(static_cast<float>(v[0]), input_.window(v[1]), false);
       case SamplerKind::kPresencePenalty:
-        return penalise_count(static_cast<float>(v[0]), window(v[1]), true);
+        return penalise_count(static_cast<float>(v[0]), input_.window(v[1]), true);
       case SamplerKind::kTypicalP:
         return keep_typical(static_cast<float>(v[0]));
       case SamplerKind::kTopNSigma:
@@ -72,7 +62,7 @@ class Chain {
       case SamplerKind::kXtc:
         return exclude_top_choices(v[0], v[1]);
       case SamplerKind::kDry:
-        return penalise_echo(v[0], v[1], static_cast<int64_t>(v[2]), window(v[3]));
+        return penalise_echo(sampler);
       case SamplerKind::kNoRepeatNgram:
         return forbid_ngrams(static_cast<size_t>(v[0]));
       case SamplerKind::kDynamicTemperature:
@@ -81,12 +71,6 @@ class Chain {
   }
 
   // -- what samplers share --
-  // The newest tokens of the history.
-  std::span<const int32_t> window(double size) const {
-    const auto count = static_cast<size_t>(size);
-    return size == 0.0 || count >= input_.history.size() ? input_.history : input_.history.last(count);
-  }
-
   // Null if the token was dropped.
   Candidate* find(int32_t token) {
     const auto at = std::lower_bound(kept_.begin(), kept_.end(), token,
@@ -113,14 +97,6 @@ class Chain {
 
   void by_token() {
     std::sort(kept_.begin(), kept_.end(), [](const Candidate& a, const Candidate& b) { return a.token < b.token; });
-  }
-
-  static uint64_t share_of(double probability) {
-    return static_cast<uint64_t>(__builtin_rint(probability * 4294967296.0));
-  }
-
-  static bool reaches(uint64_t sum, uint64_t share, uint64_t total) {
-    return (static_cast<unsigned __int128>(sum) << 32) >= static_cast<unsigned __int128>(share) * total;
   }
 
   // Keeps the shortest prefix, in the order that kept_ is in, whose masses reach the share.
@@ -172,43 +148,9 @@ class Chain {
     return found;
   }
 
-  // For each token that would go on with an echo of the newest tokens, subtracts multiplier * base^(length -
-  // allowed_length), where length is that of the longest echo.
-  void penalise_echo(double multiplier, double base, int64_t allowed_length, std::span<const int32_t> tokens) {
-    if (multiplier == 0.0 || tokens.size() < 2) return;
-    const std::vector<int32_t> newest_first(tokens.rbegin(), tokens.rend());
-    int64_t limit = 0;  // no echo is longer than the tokens after the newest breaker
-    while (limit < static_cast<int64_t>(newest_first.size()) && !breaks(newest_first[static_cast<size_t>(limit)]))
-      ++limit;
-    std::vector<std::pair<int32_t, int64_t>> echoes;  // (token that followed, length)
-    const std::vector<int64_t> same = common_prefixes(newest_first);
-    for (size_t i = 1; i < same.size(); ++i)
-      if (const int64_t length = std::min(same[i], limit); length >= allowed_length && !breaks(newest_first[i - 1]))
-        echoes.emplace_back(newest_first[i - 1], length);
-    std::sort(echoes.begin(), echoes.end());
-    for (size_t i = 0; i < echoes.size(); ++i) {
-      if (i + 1 < echoes.size() && echoes[i + 1].first == echoes[i].first) continue;  // a longer one follows
-      double penalty = multiplier;
-      for (int64_t k = allowed_length; k < echoes[i].second && penalty < 1e9; ++k) penalty *= base;
-      if (Candidate* c = find(echoes[i].first)) c->logit = add(c->logit, -static_cast<float>(std::min(penalty, 1e9)));
-    }
-  }
-
-  bool breaks(int32_t token) const {
-    return !input_.breakers.empty() && input_.breakers[static_cast<size_t>(token)] != 0;
-  }
-
-  // Of each place: how many tokens from there on equal the first ones (the Z-function, Gusfield 1997).
-  static std::vector<int64_t> common_prefixes(const std::vector<int32_t>& tokens) {
-    const auto count = static_cast<int64_t>(tokens.size());
-    std::vector<int64_t> same(tokens.size(), 0);
-    for (int64_t i = 1, left = 0, right = 0; i < count; ++i) {
-      auto& here = same[static_cast<size_t>(i)];
-      if (i < right) here = std::min(right - i, same[static_cast<size_t>(i - left)]);
-      while (i + here < count && tokens[static_cast<size_t>(here)] == tokens[static_cast<size_t>(i + here)]) ++here;
-      if (i + here > right) left = i, right = i + here;
-    }
-    return same;
+  void penalise_echo(const Sampler& dry) {
+    for (const auto& [token, penalty] : echo_penalties(input_, dry))
+      if (Candidate* c = find(token)) c->logit = add(c->logit, -penalty);
   }
 
   void heat(double temperature) { temperature_ *= temperature; }
@@ -304,10 +246,7 @@ class Chain {
 
   // With this probability, drops all tokens above the threshold but the least likely of them.
   void exclude_top_choices(double probability, double threshold) {
-    const auto bits = philox4x32(
-        {static_cast<uint32_t>(input_.position), static_cast<uint32_t>(input_.position >> 32), input_.stream, 1},
-        {static_cast<uint32_t>(input_.seed), static_cast<uint32_t>(input_.seed >> 32)});
-    if (uint64_t{bits[0]} >= share_of(probability)) return;
+    if (!xtc_works(input_, probability)) return;
     const uint64_t total = weigh(), share = share_of(threshold);
     const auto is_choice = [&](const Candidate& c) { return reaches(c.mass, share, total); };
     const Candidate* last = nullptr;
@@ -318,16 +257,9 @@ class Chain {
     drop([&](const Candidate& c) { return c.token != stays && is_choice(c); });
   }
 
-  // Drops each token that would complete a run of n tokens that the history has already, unless none would be left.
+  // Drops each token that would complete a repetition, unless none would be left.
   void forbid_ngrams(size_t n) {
-    const std::span<const int32_t> history = input_.history;
-    if (n == 0 || history.size() < n) return;
-    const auto tail = history.last(n - 1);
-    std::vector<int32_t> forbidden;
-    for (size_t i = 0; i + n <= history.size(); ++i)
-      if (std::equal(tail.begin(), tail.end(), history.begin() + static_cast<std::ptrdiff_t>(i)))
-        forbidden.push_back(history[i + n - 1]);
-    std::sort(forbidden.begin(), forbidden.end());
+    const std::vector<int32_t> forbidden = completing_tokens(input_.history, n);
     const auto is_forbidden = [&](const Candidate& c) {
       return std::binary_search(forbidden.begin(), forbidden.end(), c.token);
     };

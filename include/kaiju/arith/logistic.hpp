@@ -10,9 +10,12 @@
 
 namespace kaiju::arith {
 
+// The power of two that exp_of computes.
+inline float power_of(double x) { return static_cast<float>(x * 1.4426950408889634); }
+
 // exp(x) for x <= 0, in the precision of exp2.
 inline double exp_of(double x) {
-  const auto power = static_cast<float>(x * 1.4426950408889634);
+  const float power = power_of(x);
   return power < -126.0f ? 0.0 : static_cast<double>(exp2(power));
 }
 

@@ -4,22 +4,24 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
-#include "kaiju/arith/sampling.hpp"
 #include "kaiju/backend/backend.hpp"
 
 namespace kaiju {
 
 namespace cpu {
 struct Kernels;
+class RowChain;
 }  // namespace cpu
 
 class RowSampler {
  public:
   // With the kernels of the fastest instruction set that this machine can run.
   RowSampler();
-  explicit RowSampler(const cpu::Kernels& kernels) : kernels_(&kernels) {}
+  explicit RowSampler(const cpu::Kernels& kernels);
+  ~RowSampler();
 
   // Takes the memory that sampling from so many tokens needs; throws std::bad_alloc.
   void reserve(int32_t vocab_size);
@@ -27,10 +29,11 @@ class RowSampler {
   void sample(const SampleArgs& args, SampledToken& result);
 
  private:
+  const float* adjusted(const SampleArgs& args, const float* logits);
+
   const cpu::Kernels* kernels_;
-  std::vector<uint32_t> masses_;
+  std::unique_ptr<cpu::RowChain> chain_;
   std::vector<float> adjusted_;  // logits after penalty, bias and mask
-  std::vector<arith::Candidate> candidates_;
 };
 
 }  // namespace kaiju

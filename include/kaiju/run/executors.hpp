@@ -17,7 +17,9 @@ struct ExecutorOptions {
   std::string backend = "auto";  // one of backend_names(), or "auto": the fastest that this machine has
   // Indices in devices() to compute on. Empty: the backend's first. More than one: kUnsupported, for now.
   std::vector<int32_t> devices;
-  int32_t threads = 0;  // threads that compute a step, the calling thread included; 0: one per core, at most 8
+  // Threads that compute a step, the calling thread included; 0: one per core, at most 8. On a GPU, those that draw
+  // from rows with chains of samplers; they are started by the first step with several such rows.
+  int32_t threads = 0;
   // Most sequences that are live at once. 0: 64, or fewer, but at least 8, if the window blocks of so many would take
   // more than 1 GiB.
   int32_t slot_count = 0;

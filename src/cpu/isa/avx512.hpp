@@ -29,7 +29,10 @@ KAIJU_INLINE Floats fms(Floats a, Floats b, Floats c) { return _mm512_fmsub_ps(a
 KAIJU_INLINE Floats most(Floats a, Floats b) { return _mm512_max_ps(a, b); }
 KAIJU_INLINE Floats least(Floats a, Floats b) { return _mm512_min_ps(a, b); }
 KAIJU_INLINE Ints most(Ints a, Ints b) { return (Ints)_mm512_max_epi32((__m512i)a, (__m512i)b); }
-KAIJU_INLINE Ints nearest(Floats x) { return (Ints)_mm512_cvtps_epi32(x); }  // by MXCSR: ties to even
+KAIJU_INLINE Doubles fma(Doubles a, Doubles b, Doubles c) { return _mm512_fmadd_pd(a, b, c); }
+KAIJU_INLINE Doubles to_doubles(HalfInts x) { return _mm512_cvtepi32_pd((__m256i)x); }
+KAIJU_INLINE Ints nearest(Floats x) { return (Ints)_mm512_cvtps_epi32(x); }   // by MXCSR: ties to even
+KAIJU_INLINE Floats rounded(Floats x) { return _mm512_roundscale_ps(x, 0); }  // to the nearest integer, likewise
 KAIJU_INLINE int32_t sum_of(Ints x) { return _mm512_reduce_add_epi32((__m512i)x); }
 KAIJU_INLINE int32_t most_of(Ints x) { return _mm512_reduce_max_epi32((__m512i)x); }
 
@@ -46,6 +49,19 @@ KAIJU_INLINE Ints to_ints(Words x) { return (Ints)_mm512_cvtepu16_epi32((__m256i
 // The low bytes or 16 bits of each lane.
 KAIJU_INLINE Bytes to_bytes(Ints x) { return (Bytes)_mm512_cvtepi32_epi8((__m512i)x); }
 KAIJU_INLINE Words to_words(Ints x) { return (Words)_mm512_cvtepi32_epi16((__m512i)x); }
+
+// Lanes for which a condition holds.
+using Mask = __mmask16;
+KAIJU_INLINE Mask at_least(Floats x, Floats low) { return _mm512_cmp_ps_mask(x, low, _CMP_GE_OQ); }
+KAIJU_INLINE bool any(Mask mask) { return mask != 0; }
+KAIJU_INLINE bool any(Ints x) { return _mm512_test_epi32_mask((__m512i)x, (__m512i)x) != 0; }
+KAIJU_INLINE Ints where(Mask mask, Ints x) { return (Ints)_mm512_maskz_mov_epi32(mask, (__m512i)x); }
+// Writes the lanes of the mask one after another, and returns how many; what follows them, up to a vector, is
+// undefined.
+KAIJU_INLINE int32_t append(int32_t* to, Ints x, Mask mask) {
+  store(to, (Ints)_mm512_maskz_compress_epi32(mask, (__m512i)x));
+  return __builtin_popcount(mask);
+}
 
 // y times 2^n for any n, however small.
 constexpr bool kScalesByAny = true;

@@ -31,7 +31,14 @@ KAIJU_INLINE Floats fms(Floats a, Floats b, Floats c) { return fma(a, b, -c); }
 KAIJU_INLINE Floats most(Floats a, Floats b) { return (Floats)vmaxq_f32((float32x4_t)a, (float32x4_t)b); }
 KAIJU_INLINE Floats least(Floats a, Floats b) { return (Floats)vminq_f32((float32x4_t)a, (float32x4_t)b); }
 KAIJU_INLINE Ints most(Ints a, Ints b) { return (Ints)vmaxq_s32((int32x4_t)a, (int32x4_t)b); }
+KAIJU_INLINE Doubles fma(Doubles a, Doubles b, Doubles c) {
+  return (Doubles)vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b);
+}
+KAIJU_INLINE Doubles to_doubles(HalfInts x) { return (Doubles)vcvtq_f64_s64(vmovl_s32((int32x2_t)x)); }
 KAIJU_INLINE Ints nearest(Floats x) { return (Ints)vcvtnq_s32_f32((float32x4_t)x); }  // ties to even
+KAIJU_INLINE Floats rounded(Floats x) {
+  return (Floats)vrndnq_f32((float32x4_t)x);
+}  // to the nearest integer, likewise
 KAIJU_INLINE int32_t sum_of(Ints x) { return vaddvq_s32((int32x4_t)x); }
 KAIJU_INLINE int32_t most_of(Ints x) { return vmaxvq_s32((int32x4_t)x); }
 
@@ -49,6 +56,22 @@ KAIJU_INLINE Words to_words(Ints x) { return (Words)vmovn_s32((int32x4_t)x); }
 KAIJU_INLINE Bytes to_bytes(Ints x) {
   const int8x8_t eight = vmovn_s16(vcombine_s16(vmovn_s32((int32x4_t)x), vdup_n_s16(0)));
   return load<Bytes>(&eight);
+}
+
+// Lanes for which a condition holds: all bits of a lane, or none.
+using Mask = Ints;
+KAIJU_INLINE Mask at_least(Floats x, Floats low) { return x >= low; }
+KAIJU_INLINE bool any(Ints x) { return vmaxvq_u32((uint32x4_t)x) != 0; }
+KAIJU_INLINE Ints where(Mask mask, Ints x) { return x & mask; }
+// Writes the lanes of the mask one after another, and returns how many; what follows them, up to a vector, is
+// undefined.
+KAIJU_INLINE int32_t append(int32_t* to, Ints x, Mask mask) {
+  int32_t count = 0;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    to[count] = x[lane];
+    count -= mask[lane];
+  }
+  return count;
 }
 
 // y in [0.5, 2) times 2^n, for n of at least -126.

@@ -14,6 +14,9 @@ namespace {
 using Ints = int32_t __attribute__((vector_size(4 * kLanes)));
 using Floats = float __attribute__((vector_size(4 * kLanes)));
 using Longs = uint64_t __attribute__((vector_size(4 * kLanes)));
+using Doubles = double __attribute__((vector_size(4 * kLanes)));
+using HalfInts = int32_t __attribute__((vector_size(2 * kLanes)));
+using HalfFloats = float __attribute__((vector_size(2 * kLanes)));
 using Words = uint16_t __attribute__((vector_size(2 * kLanes)));
 using Bytes = int8_t __attribute__((vector_size(kLanes)));
 
@@ -22,6 +25,7 @@ KAIJU_INLINE int32_t most(int32_t a, int32_t b) { return a > b ? a : b; }
 
 KAIJU_INLINE Ints ints(int32_t x) { return Ints{} + x; }
 KAIJU_INLINE Floats floats(float x) { return Floats{} + x; }
+KAIJU_INLINE Doubles doubles(double x) { return Doubles{} + x; }
 
 template <class Vector>
 KAIJU_INLINE Vector load(const void* from) {

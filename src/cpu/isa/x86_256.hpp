@@ -32,7 +32,12 @@ KAIJU_INLINE Floats fms(Floats a, Floats b, Floats c) { return _mm256_fmsub_ps(a
 KAIJU_INLINE Floats most(Floats a, Floats b) { return _mm256_max_ps(a, b); }
 KAIJU_INLINE Floats least(Floats a, Floats b) { return _mm256_min_ps(a, b); }
 KAIJU_INLINE Ints most(Ints a, Ints b) { return (Ints)_mm256_max_epi32((__m256i)a, (__m256i)b); }
+KAIJU_INLINE Doubles fma(Doubles a, Doubles b, Doubles c) { return _mm256_fmadd_pd(a, b, c); }
+KAIJU_INLINE Doubles to_doubles(HalfInts x) { return _mm256_cvtepi32_pd((__m128i)x); }
 KAIJU_INLINE Ints nearest(Floats x) { return (Ints)_mm256_cvtps_epi32(x); }  // by MXCSR: ties to even
+KAIJU_INLINE Floats rounded(Floats x) {                                      // to the nearest integer, likewise
+  return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 KAIJU_INLINE int32_t sum_of(Ints x) {
   int32_t sum = 0;
   for (int i = 0; i < kLanes; ++i) sum += x[i];
@@ -66,6 +71,35 @@ KAIJU_INLINE Bytes to_bytes(Ints x) {
 KAIJU_INLINE Words to_words(Ints x) {
   const __m256i pairs = _mm256_shuffle_epi8((__m256i)x, _mm256_set1_epi64x(0x0D0C090805040100));
   return (Words)_mm256_castsi256_si128(_mm256_permute4x64_epi64(pairs, 0x88));
+}
+
+// Lanes for which a condition holds: all bits of a lane, or none.
+using Mask = Ints;
+KAIJU_INLINE Mask at_least(Floats x, Floats low) { return x >= low; }
+KAIJU_INLINE bool any(Ints x) { return !_mm256_testz_si256((__m256i)x, (__m256i)x); }
+KAIJU_INLINE Ints where(Mask mask, Ints x) { return x & mask; }
+
+// For each set of lanes: their numbers in ascending order, a byte each.
+struct LaneOrders {
+  uint8_t of[256][8];
+};
+constexpr LaneOrders lane_orders() {
+  LaneOrders made{};
+  for (int bits = 0; bits < 256; ++bits)
+    for (int lane = 0, n = 0; lane < 8; ++lane)
+      if ((bits >> lane & 1) != 0) made.of[bits][n++] = static_cast<uint8_t>(lane);
+  return made;
+}
+constexpr LaneOrders kLaneOrders = lane_orders();
+
+// Writes the lanes of the mask one after another, and returns how many; what follows them, up to a vector, is
+// undefined.
+KAIJU_INLINE int32_t append(int32_t* to, Ints x, Mask mask) {
+  const int bits = _mm256_movemask_ps((__m256)mask);
+  long long order;
+  __builtin_memcpy(&order, kLaneOrders.of[bits], 8);
+  store(to, (Ints)_mm256_permutevar8x32_epi32((__m256i)x, _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(order))));
+  return __builtin_popcount(static_cast<unsigned>(bits));
 }
 
 // y in [0.5, 2) times 2^n, for n of at least -126.

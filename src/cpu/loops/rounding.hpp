@@ -17,13 +17,13 @@ KAIJU_INLINE Ints round_saturate(Floats x, float low, float high) {
 }
 KAIJU_INLINE Bytes quantise(Floats x, Floats inverse) { return to_bytes(round_saturate(x * inverse, -127.0f, 127.0f)); }
 
-// 2^(n + f) without the 2^n.
-KAIJU_INLINE Floats pow2_fraction(Floats f) {
-  Floats y = floats(0x1.3a0562p-7f);
-  y = fma(y, f, floats(0x1.c9fbe4p-5f));
-  y = fma(y, f, floats(0x1.ec0366p-3f));
-  y = fma(y, f, floats(0x1.62e12cp-1f));
-  return fma(y, f, floats(1.0f));
+// 2^(n + f) without the 2^n, times a power of two, which rounds nothing.
+KAIJU_INLINE Floats pow2_fraction(Floats f, float unit = 1.0f) {
+  Floats y = floats(0x1.3a0562p-7f * unit);
+  y = fma(y, f, floats(0x1.c9fbe4p-5f * unit));
+  y = fma(y, f, floats(0x1.ec0366p-3f * unit));
+  y = fma(y, f, floats(0x1.62e12cp-1f * unit));
+  return fma(y, f, floats(unit));
 }
 
 constexpr float kRoundBias = 12582912.0f;  // 1.5 * 2^23

@@ -54,9 +54,14 @@ void norm(const Bf16* x, int32_t rows, int32_t width, float eps, float inverse, 
 }
 
 float maximum(const float* logits, int32_t count) {
-  Floats best = floats(logits[0]);
+  constexpr int kVectors = 4;
+  Floats bests[kVectors] = {floats(logits[0]), floats(logits[0]), floats(logits[0]), floats(logits[0])};
   int32_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) best = most(best, load<Floats>(logits + i));
+  for (; i + kVectors * kLanes <= count; i += kVectors * kLanes) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) bests[v] = most(bests[v], load<Floats>(logits + i + kLanes * v));
+  }
+  const Floats best = most(most(bests[0], bests[1]), most(bests[2], bests[3]));
   float result = logits[0];
   for (; i < count; ++i) result = logits[i] > result ? logits[i] : result;
   for (int lane = 0; lane < kLanes; ++lane) result = best[lane] > result ? best[lane] : result;
@@ -64,21 +69,31 @@ float maximum(const float* logits, int32_t count) {
 }
 
 // w = 0 if t < -31, else rint(2^30 * exp2(t)), t = (l - m) * factor: arithmetic.md, section 6.
+KAIJU_INLINE Ints masses_of(Floats logits, Floats maximum, Floats factor) {
+  const Floats t = (logits - maximum) * factor, n = rounded(t);
+  return where(at_least(t, floats(-31.0f)), nearest(scale(pow2_fraction(t - n, 0x1p30f), n)));
+}
+
 uint64_t masses(const float* logits, int32_t count, float maximum, float factor, uint32_t* mass) {
+  const Floats m = floats(maximum), f = floats(factor);
   Longs total{};
-  for (int32_t i = 0; i < count; i += kLanes) {
-    const int32_t lanes = count - i;
-    const Floats t = (load_some<Floats>(logits + i, lanes) - floats(maximum)) * floats(factor);
-    const Ints kept = t >= floats(-31.0f);
-    const Floats bounded = most(t, floats(-31.0f)), n = to_floats(nearest(bounded));
-    Ints w = nearest(floats(0x1p30f) * scale(pow2_fraction(bounded - n), n)) & kept;
-    if (lanes < kLanes) {
-      w = load_some<Ints>(&w, lanes);
-      if (mass) __builtin_memcpy(mass + i, &w, sizeof(int32_t) * static_cast<size_t>(lanes));
-    } else if (mass) {
-      store(mass + i, w);
+  const auto add = [&total](Ints w) { total += ((Longs)w & 0xFFFFFFFF) + ((Longs)w >> 32); };
+  int32_t i = 0;
+  for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
+    const Ints first = masses_of(load<Floats>(logits + i), m, f),
+               second = masses_of(load<Floats>(logits + i + kLanes), m, f);
+    if (mass) {
+      store(mass + i, first);
+      store(mass + i + kLanes, second);
     }
-    total += ((Longs)w & 0xFFFFFFFF) + ((Longs)w >> 32);
+    add(first + second);  // at most 2^31
+  }
+  for (; i < count; i += kLanes) {
+    const int32_t lanes = count - i;
+    Ints w = masses_of(load_some<Floats>(logits + i, lanes), m, f);
+    if (lanes < kLanes) w = load_some<Ints>(&w, lanes);
+    if (mass) store_some(mass + i, w, lanes);
+    add(w);
   }
   uint64_t sum = 0;
   for (int lane = 0; lane < kLanes / 2; ++lane) sum += total[lane];

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention.hpp"
+#include "candidates.hpp"
 #include "matmul.hpp"
 #include "rows.hpp"
 #include "scaled_rows.hpp"
@@ -34,6 +35,11 @@ constexpr Kernels kTable = {
     .append_rows = append_rows,
     .maximum = maximum,
     .masses = masses,
+    .collect = collect,
+    .maxima = maxima,
+    .buckets = buckets,
+    .moments = moments,
+    .surprise = surprise,
 };
 
 }  // namespace

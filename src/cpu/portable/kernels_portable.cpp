@@ -9,6 +9,7 @@
 namespace kaiju::cpu {
 
 void add_attention_portable(Kernels& kernels);
+void add_candidates_portable(Kernels& kernels);
 
 namespace {
 
@@ -159,6 +160,7 @@ Kernels make_table() {
   kernels.add_rows = each_row<AddRows, arith::add_row>;
   kernels.logit_rows = each_row<LogitRows, arith::logit_row>;
   add_attention_portable(kernels);
+  add_candidates_portable(kernels);
   return kernels;
 }
 

@@ -7,10 +7,11 @@ import math
 import os
 import pathlib
 import shutil
+import subprocess
 import tempfile
 
 from bundled import BEGIN, CARD, HOT, STORY, OfEngine, model, said
-from support import LIBRARY, MODEL, PACKAGE, in_python, kaiju, made_model, main
+from support import LIBRARY, MAKE, MODEL, PACKAGE, in_python, kaiju, made_model, main
 
 
 class FirstCall(OfEngine):
@@ -339,6 +340,18 @@ class Errors(OfEngine):
 
 
 class Facts(OfEngine):
+    def test_a_model_with_another_head_has_its_labels_and_scores(self):
+        with tempfile.TemporaryDirectory() as folder:
+            head = os.path.join(folder, "head.safetensors")
+            subprocess.run([os.path.join(os.path.dirname(MAKE), "kaiju-head"), str(MODEL), "--out", head],
+                           check=True, stdout=subprocess.DEVNULL)
+            headed = kaiju.Model(MODEL, head=head)
+            self.assertEqual(headed.labels, model.labels)
+            with headed.engine(threads=1) as engine, engine.session() as session:
+                found = session.reply("Hello!", scores=True, max_tokens=1)
+            self.assertEqual(found.scores, self.engine.session().reply("Hello!", scores=True, max_tokens=1).scores)
+        self.assertRaisesRegex(kaiju.InvalidArgument, "a checkpoint, not a head", kaiju.Model, MODEL, head=MODEL)
+
     def test_a_model_tells_what_it_is(self):
         self.assertEqual((model.name, model.vocabulary, model.context), ("kaiju-nano", 8192, 4096))
         self.assertEqual(model.labels, ["violence", "sexual", "self_harm", "harassment", "dangerous", "distress"])

@@ -47,6 +47,8 @@ NAMES = {
     "conversation_restore": "Engine.restore_conversation",
     "conversation_restore_file": "Engine.restore_conversation_file",
     "prefix_warm": "Prefix", "prefix_pin": "Prefix.pin", "prefix_destroy": "Prefix.close",
+    "gate_load": "Gate", "gate_destroy": "Gate.close", "gate_label_count": "Gate.labels", "gate_label": "Gate.labels",
+    "gate_score": "Gate.score",
     "generate": "Session.generate",  # computes the same through submit, step and poll, which streams share
 }
 ENUMS = {  # by the prefix of the constants
@@ -158,7 +160,7 @@ class Header(Test):
                     self.assertIn(others.get(field, field), kind._fields)
 
     def test_every_constant_and_property_has_a_python_name(self):
-        options = {name for name in constants() if re.match("KAIJU_(MODEL_VERIFY|ENGINE|GENERATE|SESSION)", name)}
+        options = {name for name in constants() if re.match("KAIJU_(MODEL_VERIFY|MODEL_HEAD|ENGINE|GENERATE|SESSION)", name)}
         known = {f"{prefix}{each.name}": each.value for prefix, kinds in ENUMS.items() for kind in kinds
                  for each in kind}
         known["KAIJU_MOST_TEXT_BYTES"] = kaiju.MOST_TEXT_BYTES

@@ -156,10 +156,20 @@ inline void EngineImpl::advance_beams(Request& request) {
   tell_common(request);
 }
 
-// The scores that are told with a beam's next token.
+// The scores of the text before a beam's next token.
 inline void EngineImpl::append_beam_scores(const Sequence& beam, std::vector<float>& to) {
   const std::vector<float>& scores = beam.beam.sample.scores;
-  if (beam.request->reports_scores) to.insert(to.end(), scores.begin(), scores.end());
+  to.insert(to.end(), scores.begin(), scores.end());
+}
+
+// What the texts before the first `tokens` tokens of a beam were judged to be.
+inline std::vector<LabelStatistics> EngineImpl::statistics_of_beam(const Request& request,
+                                                                   std::span<const float> scores, size_t tokens) {
+  Judge judge;
+  const auto labels = static_cast<size_t>(info().label_count);
+  for (size_t at = 0; at < tokens && (at + 1) * labels <= scores.size() && labels > 0; ++at)
+    judge.see(scores.subspan(at * labels, labels), limits_of(request));
+  return judge.statistics();
 }
 
 // A spare sequence continues another one's beam. It starts again in the next step, with the parent's whole blocks and a
@@ -193,7 +203,7 @@ inline void EngineImpl::tell_beam_token(const Sequence& any, int32_t result, siz
   Event event = beam_event(any, result, static_cast<int32_t>(at) + 1, EventKind::kToken);
   event.token = reply.tokens[at];
   event.logprob = reply.logprobs[at];
-  if (!reply.scores.empty()) {
+  if (any.request->reports_scores) {
     const auto labels = static_cast<std::ptrdiff_t>(info().label_count),
                first = static_cast<std::ptrdiff_t>(at) * labels;
     event.scores.assign(reply.scores.begin() + first, reply.scores.begin() + first + labels);
@@ -237,7 +247,7 @@ inline void EngineImpl::end_search(Request& request, const std::vector<Sequence*
       tell_beam_end(request, any, result,
                     {any.tokens->begin() + request.prompt_count,
                      any.tokens->begin() + request.prompt_count + static_cast<std::ptrdiff_t>(told)},
-                    text, DoneReason::kRefused);
+                    any.beam.scores, text, DoneReason::kRefused);
       continue;
     }
     const auto reply = std::find_if(group.ended.begin(), group.ended.end(), [&](const BeamReply& each) {
@@ -245,7 +255,7 @@ inline void EngineImpl::end_search(Request& request, const std::vector<Sequence*
     });
     for (size_t at = told; at < reply->tokens.size(); ++at) tell_beam_token(any, result, at, *reply, text);
     if (result == 0) best = reply->tokens;
-    tell_beam_end(request, any, result, reply->tokens, text, reply->reason);
+    tell_beam_end(request, any, result, reply->tokens, reply->scores, text, reply->reason);
   }
   // The sequence that has most of the best reply keeps its resume points.
   const auto common = [&](const Sequence& sequence) {
@@ -261,8 +271,9 @@ inline void EngineImpl::end_search(Request& request, const std::vector<Sequence*
   scheduler_.remove(*keeper);
 }
 
+// `scores` are those of the texts before each token of the reply, and may go on.
 inline void EngineImpl::tell_beam_end(Request& request, const Sequence& any, int32_t result, std::vector<int32_t> reply,
-                                      ReplyText& text, DoneReason reason) {
+                                      std::span<const float> scores, ReplyText& text, DoneReason reason) {
   const bool last = --request.unended == 0;
   Event event =
       beam_event(any, result, static_cast<int32_t>(reply.size()), last ? EventKind::kDone : EventKind::kSequenceDone);
@@ -274,6 +285,7 @@ inline void EngineImpl::tell_beam_end(Request& request, const Sequence& any, int
     event.label = request.beams->search.refused_label();
     event.probability = static_cast<float>(request.beams->search.refused_probability());
   }
+  event.statistics = statistics_of_beam(request, scores, reply.size());
   text.finish(event.text);
   auto history =
       std::make_shared<std::vector<int32_t>>(any.tokens->begin(), any.tokens->begin() + request.prompt_count);
@@ -291,7 +303,8 @@ inline void EngineImpl::cancel_beams(Request& request, DoneReason reason) {
   for (int32_t result = 0; result < group.results; ++result) {
     const auto told = static_cast<std::ptrdiff_t>(result == 0 ? group.told : 0);
     const auto begin = any.tokens->begin() + request.prompt_count;
-    tell_beam_end(request, any, result, {begin, begin + told}, result == 0 ? group.text : group.fresh, reason);
+    tell_beam_end(request, any, result, {begin, begin + told}, any.beam.scores, result == 0 ? group.text : group.fresh,
+                  reason);
   }
   for (Sequence* sequence : all) {
     if (!sequence) continue;

@@ -155,8 +155,9 @@ class EngineImpl {
   void tell_beam_token(const Sequence& any, int32_t result, size_t at, const BeamReply& reply, ReplyText& text);
   void tell_common(Request& request);
   void end_search(Request& request, const std::vector<Sequence*>& before);
-  void tell_beam_end(Request& request, const Sequence& any, int32_t result, std::vector<int32_t> reply, ReplyText& text,
-                     DoneReason reason);
+  std::vector<LabelStatistics> statistics_of_beam(const Request& request, std::span<const float> scores, size_t tokens);
+  void tell_beam_end(Request& request, const Sequence& any, int32_t result, std::vector<int32_t> reply,
+                     std::span<const float> scores, ReplyText& text, DoneReason reason);
   void cancel_beams(Request& request, DoneReason reason);
 
   template <class Answer, class Body>

@@ -100,10 +100,10 @@ inline void EngineImpl::tell_token(Sequence& sequence, Event event) {
     return;
   }
   sequence.held.push_back(std::move(event));
-  const int32_t safe = sequence.banned.any() ? sequence.banned.safe() : sequence.counts.generated;
+  const int32_t settled = sequence.banned.any() ? sequence.banned.settled() : sequence.counts.generated;
   const auto first = sequence.held.begin();
   auto told = first;
-  while (sequence.held.end() - told > static_cast<std::ptrdiff_t>(hold_back) && told->counts.generated <= safe)
+  while (sequence.held.end() - told > static_cast<std::ptrdiff_t>(hold_back) && told->counts.generated <= settled)
     events_.push_back(std::move(*told++));
   sequence.held.erase(first, told);
 }

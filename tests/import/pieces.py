@@ -1,6 +1,6 @@
 """A SentencePiece model that is made again of what a GGUF file lists of it splits texts as the original does.
 
-    python3 tests/import/sentencepiece.py SOURCE_FOLDER KAIJU_ENCODE [TOKENIZER_MODEL]
+    python3 tests/import/pieces.py SOURCE_FOLDER KAIJU_ENCODE [TOKENIZER_MODEL]
 
 Without TOKENIZER_MODEL it is the bundled model's, taken for byte pair encoding, which it is not."""
 

@@ -1,0 +1,198 @@
+"""Three kaiju-servers and HAProxy on loopback, and what their caches find: by character, in turn, and one big cache.
+
+loopback.py SERVER [--model FILE] [--stay]
+"""
+
+import argparse
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+import chats
+import files
+
+SERVERS = 3
+PORTS = ("KAIJU_BY_CHARACTER", "KAIJU_IN_TURN")
+ALONE = "one server with the memory of three"
+
+
+def free_ports(count):
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in held]
+    for one in held:
+        one.close()
+    return ports
+
+
+def start_server(arguments, cache_mib):
+    command = [
+        arguments.server,
+        "--port",
+        "0",
+        "--threads",
+        str(arguments.threads),
+        "--store",
+        "none",
+        "--log",
+        "none",
+        "--cache-mib",
+        str(cache_mib),
+    ]
+    if arguments.model:
+        command += ["--model", arguments.model]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    found = re.search(r":(\d+)$", process.stdout.readline().strip())
+    if not found:
+        raise files.Refused(f"{arguments.server} did not start")
+    return process, int(found[1])
+
+
+def start_router(ports, balance_factor):
+    names = [f"KAIJU_SERVER_{i + 1}" for i in range(SERVERS)] + list(PORTS)
+    where = dict(zip(names, ports + free_ports(len(PORTS))))
+    environment = {
+        **os.environ,
+        "KAIJU_BALANCE_FACTOR": str(balance_factor),
+        **{name: str(port) for name, port in where.items()},
+    }
+    config = os.path.join(files.HERE, "haproxy.cfg")
+    program = next((path for path in ("/usr/sbin/haproxy", "haproxy") if os.path.exists(path)), "haproxy")
+    try:
+        process = subprocess.Popen([program, "-db", "-q", "-f", config], env=environment)
+    except FileNotFoundError as error:
+        raise files.Refused("haproxy is missing: apt-get install haproxy") from error
+    until = time.monotonic() + 20
+    while time.monotonic() < until and process.poll() is None:
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{where['KAIJU_BY_CHARACTER']}/health", timeout=2)
+            return process, where
+        except OSError:
+            time.sleep(0.1)
+    stop([process])
+    raise files.Refused("haproxy did not start")
+
+
+def stop(processes):
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+    for process in processes:
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def tokens_computed(port):
+    """Of one server, prompt tokens asked for and found, by its metrics."""
+    text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
+    return [
+        sum(float(value) for value in re.findall(rf"^vllm:prefix_cache_{name}_total(?:{{[^}}]*}})? (\S+)$", text, re.M))
+        for name in ("queries", "hits")
+    ]
+
+
+def measure(arguments, way, balance_factor):
+    """One way of routing, named by its port, with empty caches. `way` None: one server with the memory of all."""
+    count = 1 if way is None else SERVERS
+    started = [start_server(arguments, arguments.cache_mib * SERVERS // count) for _ in range(count)]
+    processes, ports = [process for process, _ in started], [port for _, port in started]
+    try:
+        if way is None:
+            port = ports[0]
+        else:
+            router, where = start_router(ports, balance_factor)
+            processes.insert(0, router)
+            port = where[way]
+        traffic = chats.Traffic(arguments.characters, arguments.chats, arguments.requests, seed=arguments.seed)
+        begin = time.monotonic()
+        counts = chats.run(port, traffic, arguments.at_once, arguments.max_tokens)
+        seconds = time.monotonic() - begin
+        loads = [tokens_computed(one)[0] for one in ports]
+    finally:
+        stop(processes)
+    return {
+        "requests": counts.requests,
+        "prompt_tokens": counts.prompt,
+        "token_hit_rate": counts.hit_rate(),
+        "failed": counts.failed,
+        "load_most_over_mean": max(loads) * len(loads) / max(1.0, sum(loads)),
+        "seconds": seconds,
+    }, counts.replies
+
+
+def stay(arguments):
+    started = [start_server(arguments, arguments.cache_mib) for _ in range(SERVERS)]
+    processes = [process for process, _ in started]
+    try:
+        router, where = start_router([port for _, port in started], arguments.balance_factor)
+        processes.insert(0, router)
+        print(f"by character: http://127.0.0.1:{where['KAIJU_BY_CHARACTER']}/v1  (Ctrl-C ends it)", flush=True)
+        router.wait()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        stop(processes)
+
+
+def compare(arguments):
+    factor = arguments.balance_factor
+    ways = {
+        f"by character, load at most {factor}% of the mean": (PORTS[0], factor),
+        "by character, whatever the load": (PORTS[0], 0),
+        "in turn": (PORTS[1], 0),
+        ALONE: (None, 0),
+    }
+    rows, replies = {}, {}
+    for name, (way, bound) in ways.items():
+        print(f"{name} ...", file=sys.stderr)
+        rows[name], replies[name] = measure(arguments, way, bound)
+    alone = replies[ALONE]
+    for name, row in rows.items():
+        row["replies_as_one_server"] = sum(replies[name].get(number) == reply for number, reply in alone.items())
+    if arguments.json:
+        print(json.dumps(rows, indent=2))
+        return
+    print(f"{'':<46}{'found':>9}{'load':>8}{'failed':>8}{'replies as one server':>24}{'seconds':>9}")
+    for name, row in rows.items():
+        same = f"{row['replies_as_one_server']} of {row['requests']}"
+        print(
+            f"{name:<46}{100 * row['token_hit_rate']:>8.2f}%{row['load_most_over_mean']:>8.2f}{row['failed']:>8}"
+            f"{same:>24}{row['seconds']:>9.0f}"
+        )
+    print("found: of all prompt tokens. load: prompt tokens of the busiest server, divided by the mean.")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("server", metavar="SERVER", help="the program kaiju-server")
+    parser.add_argument("--model", metavar="FILE")
+    parser.add_argument("--stay", action="store_true", help="start the fleet and leave it running, without a load")
+    parser.add_argument("--json", action="store_true")
+    for name, value, text in [
+        ("threads", 1, "of each server"),
+        ("cache-mib", 64, "KV of each server"),
+        ("characters", 200, "chosen by Zipf's law"),
+        ("chats", 300, "under way at once"),
+        ("requests", 1800, "messages, swipes and edits"),
+        ("at-once", 6, "requests in flight"),
+        ("max-tokens", 16, "of a reply"),
+        ("balance-factor", 125, "HAProxy's hash-balance-factor; 0: none"),
+        ("seed", 1, "the same seed sends the same"),
+    ]:
+        parser.add_argument("--" + name, type=int, default=value, metavar="N", help=f"{text} ({value})")
+    arguments = parser.parse_args()
+    try:
+        (stay if arguments.stay else compare)(arguments)
+    except files.Refused as refused:
+        sys.exit(f"loopback.py: {refused}")
+
+
+main()

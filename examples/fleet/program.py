@@ -1,0 +1,159 @@
+"""kaiju-fleet: what a fleet of machines costs, from measured figures of one machine."""
+
+import argparse
+import json
+import math
+import sys
+
+import files
+import ledger
+import model
+import page
+import stepped
+import study
+
+# What round robin finds, by kaiju-bench fleet (docs/fleet.md).
+ROUND_ROBIN_HIT_RATE = 0.24
+
+
+def line(name, value, note=""):
+    print(f"  {name:<34}{value:>16}   {note}".rstrip())
+
+
+def print_plan(machine, traffic, plan):
+    history, prompt, computed = model.lengths(traffic)
+    print(f"{machine['name']}\n{traffic['name']}: {traffic['messages_per_second']:,g} messages a second\n")
+    line("prompt, mean", f"{prompt:,.0f} tokens", f"card {traffic['card_tokens']:,g}, history {history:,.0f}")
+    line("computed for a message", f"{computed:,.0f} tokens", f"hit rate {100 * traffic['hit_rate']:.2f}%")
+    line("one machine, messages a second", f"{plan['rate_of_a_machine']:.1f}", f"limit: {plan['limit']}")
+    line("conversations that fit its memory", f"{model.conversations_that_fit(machine, traffic):,.0f}")
+    line("machines needed", f"{plan['needed']:,}", f"the busiest has {traffic['balance']:g} times the mean load")
+    line(
+        "machines with spares", f"{plan['machines']:,}", f"enough are up {100 * plan['availability']:.4f}% of the time"
+    )
+    busiest = plan["busiest"]
+    line(
+        "first token, p50 / p90 / p99",
+        f"{busiest['p50_ms']:.0f} / {busiest['p90_ms']:.0f} / {busiest['p99_ms']:.0f} ms",
+        "at the busiest machine",
+    )
+    line(
+        "  the same, steps simulated",
+        " / ".join(f"{plan['simulated'][name]:.0f}" for name in plan["simulated"]) + " ms",
+    )
+    line("speed of a reply", f"{busiest['tokens_per_second']:.0f} tokens/s", f"steps of {busiest['step_ms']:.1f} ms")
+    line("an hour of the fleet", f"${plan['dollars_an_hour']:,.2f}")
+    line("a month", f"${plan['dollars_a_month']:,.0f}")
+    line("a message, at the peak", f"${plan['dollars_a_message']:.8f}")
+    line("  at the day's mean", f"${plan['dollars_a_message_mean']:.8f}", "the fleet is rented all day for its peak")
+    line("an hour of talk, at the peak", f"${plan['dollars_an_hour_of_talk']:.5f}")
+    line("  at the day's mean", f"${plan['dollars_an_hour_of_talk_mean']:.5f}")
+
+
+def lost_rows(machine, traffic, plan):
+    rows = []
+    some = {math.ceil(plan["machines"] * share) for share in (0, 0.001, 0.01, 0.02, 0.05, 0.1)}
+    for lost in sorted(some | {plan["machines"] - plan["needed"]}):
+        rows.append({"lost": lost, **model.with_lost(machine, traffic, plan["machines"], lost)})
+    return rows
+
+
+def print_lost(rows):
+    print("\nmachines lost      first token, p50      p99      first limit that breaks")
+    for row in rows:
+        times = [f"{row[name]:,.0f} ms" if name in row else "none" for name in ("p50_ms", "p99_ms")]
+        print(f"{row['lost']:>13}{times[0]:>22}{times[1]:>12}      {row['limit'] or 'all hold'}")
+
+
+def plan(arguments, machine, traffic):
+    found = model.fleet(machine, traffic)
+    if found is None:
+        raise files.Refused("not one message fits a machine: " + model.one_machine(machine, traffic, 1e-9)["limit"])
+    rows = lost_rows(machine, traffic, found)
+    found["simulated"] = stepped.percentiles_ms(machine, traffic, found["busiest"]["messages_per_second"])
+    if arguments.json:
+        print(json.dumps({**found, "lost": rows}, indent=2))
+        return
+    print_plan(machine, traffic, found)
+    print_lost(rows)
+
+
+def print_ledger(arguments, machine, traffic):
+    incidents = ledger.incidents(machine, traffic, arguments.round_robin_hit_rate)
+    ablations = ledger.ablations(machine, traffic, arguments.round_robin_hit_rate)
+    if arguments.json:
+        names = ("name", "how", "dollars", "study_dollars")
+        print(json.dumps({"incidents": [dict(zip(names, row)) for row in incidents], "ablations": ablations}, indent=2))
+        return
+    print(f"{'incident: computing alone':<52}{'here':>12}{'the study':>12}   how")
+    for name, how, dollars, theirs in incidents:
+        study_says = "" if theirs is None else f"${theirs:,d}"
+        print(f"{name:<52}{'$' + format(dollars, ',.2f'):>12}{study_says:>12}   {how}")
+    print(f"\n{'ablation':<52}{'machines':>12}{'$ an hour':>12}   limit")
+    for row in ablations:
+        print(f"{row['name']:<52}{row['machines']:>12,}{row['dollars_an_hour_of_talk']:>12.5f}   {row['limit']}")
+
+
+def print_study(arguments, *_):
+    rows = study.rows()
+    if arguments.json:
+        print(json.dumps([dict(zip(("claim", "again", "verdict"), row)) for row in rows], indent=2))
+        return
+    for claim, again, verdict in rows:
+        print(f"{claim}\n    {again}\n    {verdict}\n")
+
+
+def write_page(arguments, machine, traffic):
+    page.write(arguments.out, machine, traffic, arguments.chart)
+    print(f"wrote {arguments.out}: open it in a browser", file=sys.stderr)
+
+
+def parser():
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument(
+        "--machine", metavar="FILE", help="figures of one machine (default: h200.json beside the program)"
+    )
+    common.add_argument("--traffic", metavar="FILE", help="traffic; what it leaves out is case_study.json's")
+    group = common.add_argument_group("traffic, in place of the file's")
+    for name, (least, most, text) in files.TRAFFIC.items():
+        group.add_argument("--" + name.replace("_", "-"), type=float, metavar="N", help=text.replace("%", "%%"))
+    common.add_argument("--price-per-hour", type=float, metavar="DOLLARS", help="of one machine")
+    printing = argparse.ArgumentParser(add_help=False)
+    printing.add_argument("--json", action="store_true", help="JSON in place of a table")
+    out = argparse.ArgumentParser(prog="kaiju-fleet", description=__doc__)
+    commands = out.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("plan", parents=[common, printing], help="machines, dollars, times to the first token")
+    one.set_defaults(run=plan)
+    one = commands.add_parser("ledger", parents=[common, printing], help="incidents and ablations, priced")
+    one.add_argument(
+        "--round-robin-hit-rate",
+        type=float,
+        default=ROUND_ROBIN_HIT_RATE,
+        metavar="N",
+        help="what is found without affinity (kaiju-bench fleet --rules round-robin)",
+    )
+    one.set_defaults(run=print_ledger)
+    one = commands.add_parser("study", parents=[common, printing], help="the case study's numbers, computed again")
+    one.set_defaults(run=print_study)
+    one = commands.add_parser(
+        "page", parents=[common], help="writes a page with sliders and plots, which needs no server"
+    )
+    one.add_argument("--out", default="fleet.html", metavar="FILE")
+    one.add_argument("--chart", metavar="FILE", help="Chart.js (default: that of Debian's package libjs-chart.js)")
+    one.set_defaults(run=write_page)
+    return out
+
+
+def main(arguments=None):
+    arguments = parser().parse_args(arguments)
+    changes = {name: getattr(arguments, name) for name in files.TRAFFIC if getattr(arguments, name) is not None}
+    try:
+        machine = files.machine(arguments.machine)
+        if arguments.price_per_hour is not None:
+            machine["price_per_hour"] = arguments.price_per_hour
+        files.check_machine(machine, "--price-per-hour")
+        arguments.run(arguments, machine, files.traffic(arguments.traffic, **changes))
+    except files.Refused as refused:
+        print(f"kaiju-fleet: {refused}", file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,5 @@
+"""The one exception of the gate."""
+
+
+class Wrong(Exception):
+    """A command line or a file that cannot be used. The message names the thing and the remedy."""
