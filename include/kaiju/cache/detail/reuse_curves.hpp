@@ -65,7 +65,7 @@ class ReuseCurves {
     curve.seen[bin] += 1;
     curve.used[bin] += used ? 1 : 0;
     curve.total += 1;
-    if (++curve.fresh < kRefresh) return;
+    if (static_cast<float>(++curve.fresh) < std::min(kRefresh, curve.total / 8)) return;
     if (curve.total > memory_) curve.fade();
     refresh(curve, guess(of.index()));
   }
@@ -74,11 +74,11 @@ class ReuseCurves {
 
  private:
   static constexpr int kBins = 96;      // of age: four for each power of two
-  static constexpr int kRefresh = 128;  // observations
+  static constexpr float kRefresh = 128;  // observations
   static constexpr float kLeastMemory = 8192;
   // Where nothing is known, a point is used before its age has grown by a quarter with this chance, as if two had been
   // seen. So what was used last is kept longest.
-  static constexpr float kGuess = 0.05F, kGuessBehind = 0.01F, kGuessWeight = 2;
+  static constexpr float kGuess = 0.05F, kGuessBehind = 0.002F, kGuessWeight = 2;
 
   struct Curve {
     float seen[kBins] = {};  // points last seen at this age, used or not
