@@ -351,8 +351,6 @@ class PrefixTree {
 
  private:
   static constexpr int32_t kChildrenLooked = 8;
-  // The number of slabs (runs of neighbouring blocks) that are searched for a slab that can be given to the other kind.
-  static constexpr int32_t kSlabsLooked = 8;
   struct List {
     NodeId oldest = kNoNode, newest = kNoNode;
   };
@@ -405,9 +403,6 @@ class PrefixTree {
   bool evict_idle(BlockKind kind);
   bool idle_before(BlockKind kind, int32_t slab, uint64_t then) const;
   NodeId oldest(BlockKind kind) const;
-  bool is_listed(BlockKind kind, NodeId id) const {
-    return kind == BlockKind::kGlobal ? at(id).listed : at(id).window_listed;
-  }
   bool evict_node(NodeId id);
   bool evict_window(NodeId id);
   void tell_evicted(BlockKind kind, NodeId id);

@@ -65,6 +65,7 @@ inline Status check_blocks(const BlockPool& pool) {
     if (free + slab.used != k.per_slab) return broken("has lost a block");
     if ((slab.open_place >= 0) != (free > 0)) return broken("is listed as open wrongly");
     if ((slab.idle_place >= 0) != (slab.busy == 0)) return broken("is listed as idle wrongly");
+    if (slab.spare != (slab.wanted == 0)) return broken("is listed as spare wrongly");
     open[slab.kind] += free > 0 ? 1 : 0;
     idle[slab.kind] += slab.busy == 0 ? 1 : 0;
     if (slab.busy > 0) room[slab.kind] += k.per_slab - slab.busy;
@@ -166,9 +167,30 @@ inline Status check_node(const PrefixTree& tree, NodeId id, DomainId domain) {
   return {};
 }
 
+// Every used block is wanted, or in one of the lists of what may be evicted. O(blocks).
+inline Status check_wanted(const PrefixTree& tree) {
+  const BlockPool& pool = tree.pool();
+  std::vector<int32_t> wanted(static_cast<size_t>(pool.slab_count()), 0);
+  for (const BlockKind kind : kBothKinds)
+    for (BlockId block = 0; block < pool.total(kind); ++block) {
+      if (pool.state(kind, block) == BlockState::kFree) continue;
+      const NodeId id = tree.node_of(kind, block);
+      const bool listed =
+          id != kNoNode && (kind == BlockKind::kGlobal ? tree.at(id).listed : tree.at(id).window_listed);
+      wanted[static_cast<size_t>(pool.slab_of(kind, block))] += listed ? 0 : 1;
+    }
+  for (int32_t slab = 0; slab < pool.slab_count(); ++slab)
+    if (pool.wanted_count(slab) != wanted[static_cast<size_t>(slab)])
+      return internal_error("cache ledger: slab " + std::to_string(slab) + " has " +
+                            std::to_string(wanted[static_cast<size_t>(slab)]) + " wanted blocks and counts " +
+                            std::to_string(pool.wanted_count(slab)));
+  return {};
+}
+
 // All of the cache's books. O(nodes + blocks).
 inline Status check_tree(const PrefixTree& tree) {
   KAIJU_TRY(check_blocks(tree.pool()));
+  KAIJU_TRY(check_wanted(tree));
   int32_t seen = 0, points = 0;
   for (size_t d = 0; d < tree.domains().end(); ++d) {
     const auto domain = static_cast<DomainId>(d);

@@ -35,16 +35,8 @@ inline bool PrefixTree::evict_for(BlockKind kind) {
 inline bool PrefixTree::evict_idle(BlockKind kind) {
   const BlockKind other = other_kind(kind);
   const NodeId own = oldest(kind);
-  if (pool_.shared()) {
-    const uint64_t then = own == kNoNode ? UINT64_MAX : at(own).idle[kind];
-    NodeId theirs = oldest(other);
-    for (int32_t looks = kSlabsLooked * pool_.per_slab(other); looks > 0 && theirs != kNoNode; --looks) {
-      if (at(theirs).idle[other] >= then) break;
-      const int32_t slab = pool_.slab_of(other, at(theirs).block[other]);
-      if (pool_.is_idle(slab) && idle_before(other, slab, then)) return clear_slab(other, slab);
-      theirs = other == BlockKind::kGlobal ? at(theirs).newer : at(theirs).window_newer;
-    }
-  }
+  if (const int32_t slab = pool_.shared() ? pool_.oldest_spare(other) : -1; slab >= 0)
+    if (own == kNoNode || idle_before(other, slab, at(own).idle[kind])) return clear_slab(other, slab);
   if (own == kNoNode) return false;
   return kind == BlockKind::kGlobal ? evict_node(own) : evict_window(own);
 }
@@ -81,12 +73,11 @@ inline void PrefixTree::put_below(BlockKind kind, NodeId id) {
                node.branch_point});
 }
 
-// Whether no resume point has needed anything in a slab since before `then`.
+// Whether no resume point has needed anything in a spare slab since before `then`.
 inline bool PrefixTree::idle_before(BlockKind kind, int32_t slab, uint64_t then) const {
   const BlockId first = pool_.first_block(kind, slab);
   for (BlockId block = first; block < first + pool_.per_slab(kind); ++block)
-    if (pool_.state(kind, block) == BlockState::kCached)
-      if (const NodeId id = node_of(kind, block); !is_listed(kind, id) || at(id).idle[kind] >= then) return false;
+    if (const NodeId id = node_of(kind, block); id != kNoNode && at(id).idle[kind] >= then) return false;
   return true;
 }
 

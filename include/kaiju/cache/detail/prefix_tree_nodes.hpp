@@ -92,6 +92,7 @@ inline void PrefixTree::relist(NodeId id) {
       node(id).listed = true;
       node(id).idle[BlockKind::kGlobal] = ++clock_;
       link(nodes_list_, id, &Node::older, &Node::newer);
+      if (own.has(BlockKind::kGlobal)) pool_.set_spare(BlockKind::kGlobal, own.block[BlockKind::kGlobal], true);
     } else {
       unlist(id);
     }
@@ -114,6 +115,7 @@ inline void PrefixTree::unlist(NodeId id) {
   if (!at(id).listed) return;
   node(id).listed = false;
   unlink(nodes_list_, id, &Node::older, &Node::newer);
+  if (at(id).has(BlockKind::kGlobal)) pool_.set_spare(BlockKind::kGlobal, at(id).block[BlockKind::kGlobal], false);
 }
 
 // The same for its window block.
@@ -124,11 +126,13 @@ inline void PrefixTree::relist_window(NodeId id) {
   node(id).window_listed = true;
   node(id).idle[BlockKind::kWindow] = ++clock_;
   link(window_list_, id, &Node::window_older, &Node::window_newer);
+  pool_.set_spare(BlockKind::kWindow, at(id).block[BlockKind::kWindow], true);
 }
 
 inline void PrefixTree::unlist_window(NodeId id) {
   if (!at(id).window_listed) return;
   unlink(window_list_, id, &Node::window_older, &Node::window_newer);
+  pool_.set_spare(BlockKind::kWindow, at(id).block[BlockKind::kWindow], false);
   node(id).window_listed = false;
 }
 
@@ -208,6 +212,9 @@ inline void PrefixTree::erase(NodeId id, bool evicted) {
     remove_point(id);
     if (tiers_ && evicted) for_reach(id, [&](NodeId each) { want_window_below(each); });
   }
+  const NodeId parent = erased.parent;
+  if (!erased.listed) count_kept(parent, -1);
+  unlist(id);
   for (const BlockKind kind : kBothKinds) {
     if (!erased.has(kind)) continue;
     if (evicted) tell_evicted(kind, id);
@@ -215,9 +222,6 @@ inline void PrefixTree::erase(NodeId id, bool evicted) {
   }
   if (evicted && erased.ready()) evicted_.add(erased.name);
   if (erased.ready()) publish(CacheEventKind::kRemoved, erased);
-  const NodeId parent = erased.parent;
-  if (!erased.listed) count_kept(parent, -1);
-  unlist(id);
   NodeId* link = &bucket_of(erased.name);
   while (*link != id) link = &node(*link).bucket_next;
   *link = erased.bucket_next;

@@ -46,8 +46,8 @@ struct PointClass {
   }
 };
 
-// One thread at a time. Every call is O(1), except that one in kRefresh observations computes the rates of a class
-// anew.
+// One thread at a time. Every call is O(1), except that the rates of a class are computed anew after an eighth of what
+// was observed, or kRefresh observations.
 class ReuseCurves {
  public:
   // `memory`: after so many observations of a class, old ones count half.
@@ -65,7 +65,7 @@ class ReuseCurves {
     curve.seen[bin] += 1;
     curve.used[bin] += used ? 1 : 0;
     curve.total += 1;
-    if (static_cast<float>(++curve.fresh) < std::min(kRefresh, curve.total / 8)) return;
+    if (static_cast<float>(++curve.fresh) < std::clamp(curve.total / 8, kFirst, kRefresh)) return;
     if (curve.total > memory_) curve.fade();
     refresh(curve, guess(of.index()));
   }
@@ -73,8 +73,8 @@ class ReuseCurves {
   float rate(PointClass of, uint32_t age) const { return classes_[of.index()].rate[static_cast<size_t>(bin_of(age))]; }
 
  private:
-  static constexpr int kBins = 96;      // of age: four for each power of two
-  static constexpr float kRefresh = 128;  // observations
+  static constexpr int kBins = 96;                     // of age: four for each power of two
+  static constexpr float kFirst = 16, kRefresh = 128;  // observations before the rates are computed, and again
   static constexpr float kLeastMemory = 8192;
   // Where nothing is known, a point is used before its age has grown by a quarter with this chance, as if two had been
   // seen. So what was used last is kept longest.
