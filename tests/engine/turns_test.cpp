@@ -106,7 +106,9 @@ TEST_CASE("a cut within the last block of the reply is found in the cache") {
 }
 
 TEST_CASE("a cut whose window was evicted computes the window again and does not write global blocks") {
-  Harness h;
+  ExecutorInfo info = small_facts();
+  info.block_count[1] = 10;  // no room for windows that no resume point needs
+  Harness h(info);
   const SessionId session = h.session();
   const auto prompt = tokens_from(1, 1500);
   h.run(session, prompt, asking(20));

@@ -90,7 +90,9 @@ class BlockPool {
     k.next_free[static_cast<size_t>(block)] = slab.first_free;
     if (slab.first_free == kNoBlock) add(k.open, number, &Slab::open_place);
     slab.first_free = block;
-    if (--slab.used == 0) release_slab(kind, number);
+    --slab.used;
+    change_wanted(kind, number, -1);
+    if (slab.used == 0) release_slab(kind, number);
   }
   // Changes the state of a used block. To make a block free, call release_block instead.
   void set(BlockKind kind, BlockId block, BlockState state) {
@@ -173,6 +175,14 @@ class BlockPool {
     return -1;
   }
   BlockId first_block(BlockKind kind, int32_t slab) const { return (slab - kinds_[kind].base) * kinds_[kind].per_slab; }
+  // States whether no resume point needs a used block. A slab is spare while that is so of all its used blocks.
+  void set_spare(BlockKind kind, BlockId block, bool spare) {
+    change_wanted(kind, slab_of(kind, block), spare ? -1 : 1);
+  }
+  // Returns the number of a slab's used blocks that were not set spare.
+  int32_t wanted_count(int32_t slab) const { return slabs_[static_cast<size_t>(slab)].wanted; }
+  // Returns the slab of this kind that has been spare for longest, or -1 if none is spare.
+  int32_t oldest_spare(BlockKind kind) const { return kinds_[kind].spare.oldest; }
   // Takes a free block of this slab. Returns kNoBlock if the slab has no free block.
   BlockId take_in(BlockKind kind, int32_t slab) {
     return slabs_[static_cast<size_t>(slab)].first_free == kNoBlock ? kNoBlock : take_from(kind, slab);
@@ -186,7 +196,13 @@ class BlockPool {
     int32_t used = 0;                     // number of blocks that are not free
     int32_t busy = 0;                     // number of blocks that are live, pinned or arriving
     BlockId first_free = kNoBlock;
+    int32_t wanted = 0;                        // number of used blocks that were not set spare
     int32_t open_place = -1, idle_place = -1;  // indices in the lists of its kind; -1: not listed
+    int32_t older = -1, newer = -1;            // neighbours in the list of spare slabs
+    bool spare = false;                        // it is in that list
+  };
+  struct SpareList {
+    int32_t oldest = -1, newest = -1;
   };
   struct Kind {
     int32_t total = 0, per_slab = 1;
@@ -199,6 +215,7 @@ class BlockPool {
     std::vector<BlockId> next_free;
     std::vector<int32_t> open;  // slabs in use with a free block
     std::vector<int32_t> idle;  // slabs in use without a busy block
+    SpareList spare;            // slabs in use of which no resume point needs a block, oldest first
 
     int32_t& of(BlockState state) { return count[static_cast<size_t>(state)]; }
     int32_t of(BlockState state) const { return count[static_cast<size_t>(state)]; }
@@ -253,6 +270,7 @@ class BlockPool {
     slab.first_free = k.next_free[static_cast<size_t>(block)];
     if (slab.first_free == kNoBlock) remove(k.open, number, &Slab::open_place);
     ++slab.used;
+    change_wanted(kind, number, 1);
     k.states[static_cast<size_t>(block)] = BlockState::kLive;
     ++k.of(BlockState::kLive);
     change_busy(kind, number, 1);
@@ -266,6 +284,22 @@ class BlockPool {
     slab.busy += delta;
     if (slab.busy > 0) k.room += k.per_slab - slab.busy;
     if (slab.busy == 0) add(k.idle, number, &Slab::idle_place);
+  }
+  void change_wanted(BlockKind kind, int32_t number, int delta) {
+    SpareList& list = kinds_[kind].spare;
+    Slab& slab = slabs_[static_cast<size_t>(number)];
+    slab.wanted += delta;
+    const bool spare = slab.wanted == 0 && slab.used > 0;
+    if (spare == slab.spare) return;
+    slab.spare = spare;
+    if (spare) {
+      slab.older = std::exchange(list.newest, number);
+      slab.newer = -1;
+      (slab.older < 0 ? list.oldest : slabs_[static_cast<size_t>(slab.older)].newer) = number;
+    } else {
+      (slab.older < 0 ? list.oldest : slabs_[static_cast<size_t>(slab.older)].newer) = slab.newer;
+      (slab.newer < 0 ? list.newest : slabs_[static_cast<size_t>(slab.newer)].older) = slab.older;
+    }
   }
 
   bool shared_;

@@ -143,8 +143,9 @@ class Lease {
   // returns the resume points that this turn of the session has added; the session drops these resume points later.
   std::vector<NodeRef> finish(PrefixTree& tree, std::span<const int32_t> tokens) {
     leave_pending(tree);
-    leave_tail(tree, tokens);
+    const NodeId tail = leave_tail(tree, tokens);
     const bool joined = !detached_;
+    if (tail != kNoNode || !path_.empty()) tree.use_path(tail != kNoNode ? tail : path_.back(), uses_);
     release_all(tree);
     if (joined && next_ > next_at_start_) drop_superseded(tree);
     return std::move(points_);
@@ -209,15 +210,16 @@ class Lease {
   void give_window(PrefixTree& tree, NodeId node, int32_t index);
   void release_windows(PrefixTree& tree, const EditSink& sink);
   void release_window(PrefixTree& tree, int32_t index, BlockId block);
+  void release_retained(PrefixTree& tree);
   void flush(const EditSink& sink);
   BlockId pop(BlockKind kind);
   BlockId global_for(const PrefixTree& tree, int32_t index);
   void put(BlockKind kind, int32_t index, BlockId block, const EditSink& sink);
 
   // -- resume points: lease_points.hpp --
-  template <class Visit>
-  void for_turn_points(Visit visit) const;
+  void plan_points(const PrefixTree& tree);
   bool keeps(const PrefixTree& tree, int32_t index) const;
+  void use_points(PrefixTree& tree, const Found& found);
   void mark_found(PrefixTree& tree);
   void mark_at(PrefixTree& tree, int32_t index, NodeId node);
   void mark_turn(PrefixTree& tree, NodeId node);
@@ -232,7 +234,7 @@ class Lease {
   void leave_pending(PrefixTree& tree);
   void leave(PrefixTree& tree, NodeId node, bool keep_global);
   bool holds(BlockKind kind, BlockId block) const;
-  void leave_tail(PrefixTree& tree, std::span<const int32_t> tokens);
+  NodeId leave_tail(PrefixTree& tree, std::span<const int32_t> tokens);
   void mark_end(PrefixTree& tree, NodeId node);
   bool owns(const PrefixTree& tree, int32_t index) const;
   void release_all(PrefixTree& tree);
@@ -250,9 +252,15 @@ class Lease {
   int32_t owed_ = 0;              // window blocks that must still be added to the stash
   std::vector<TableEdit> edits_;  // edits that were not written to the slot yet
   bool bound_ = false;
-  NodeId copy_source_ = kNoNode;  // node that is held until its first tokens are copied
-  NodeRef superseded_;            // the tail that this sequence continues
+  NodeId copy_source_ = kNoNode;         // node that is held until its first tokens are copied
+  NodeRef superseded_;                   // the tail that this sequence continues
+  std::vector<int32_t> turn_points_;     // positions where this turn wants resume points
+  std::vector<int32_t> watched_points_;  // positions where none is worth its memory
+  std::vector<NodeId> retained_;         // nodes of the path whose window blocks a point to come needs
   std::vector<NodeRef> points_;
+  uint32_t uses_ = 0;        // how often its path was used before
+  BlockName evicted_end_;    // of the last block of the prompt that was evicted, if that was a tail
+  int32_t branches_at_ = 0;  // position at which this sequence parts from others that went on from here
   int32_t next_ = 0, next_at_start_ = 0;
   int32_t completed_ = 0;         // number of the first blocks that are full and in the tree
   int32_t window_first_ = 0;      // window blocks before this index were released

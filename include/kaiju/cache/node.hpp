@@ -33,25 +33,28 @@ inline constexpr int32_t kTransfer = -2;   // the KV is being copied up from a l
 //   holders that also use the node's window block. Whoever holds or pins a node also holds or pins all its ancestors,
 //   so a parent has at least as many refs and pins as each of its children.
 // - Each block of a node is in the BlockState that state_of returns for it.
-// - A node is in the eviction list exactly while it is ready, not held and not pinned. The nodes of a path are released
-//   from the last node to the first. So a parent was released later than its children, and the oldest node of the
-//   eviction list has no child.
-// - `points` counts the resume points at the node's end. A resume point is a position from which a later prompt can
-//   continue, because the cache retains the KV of the window before that position. `retainers` counts the nodes that
-//   have a resume point whose window includes this node. Window blocks of nodes without retainers are evicted first.
-// - A node's window block is in one of the lists of window blocks that may be evicted exactly while the window block's
-//   state is kCached.
+// - `points` counts who wants a resume point at the node's end. A resume point is a position from which a later prompt
+//   can continue, because the cache retains the KV of the window before that position. While `points` is not 0, `point`
+//   is its place among the resume points. `retainers` counts the nodes that have a resume point whose window includes
+//   this node.
+// - A node is in the list of nodes to evict exactly while it is ready, not held and not pinned, and no resume point
+// needs
+//   it: it has no point, and all its children are in the list. `kept_children` counts the children that are not. So a
+//   node entered the list later than its children, and the oldest node of the list has no child.
+// - A node's window block is in the list of window blocks to evict exactly while the window block's state is kCached
+// and
+//   the node has no retainers.
 struct Node {
   int32_t tokens[kBlockTokens];
   BlockName name;
-  uint64_t used;   // when the node was last released, on the tree's clock
-  uint64_t owner;  // the session that computed the KV
-  uint64_t path;   // number of the node's path in the lower tiers (BlockKey); 0 if there are no tiers
+  PerKind<uint64_t> idle;  // when each of its blocks entered a list of blocks to evict, on the tree's clock
+  uint64_t owner;          // the session that computed the KV
+  uint64_t path;           // number of the node's path in the lower tiers (BlockKey); 0 if there are no tiers
   NodeId parent, first_child, next_sibling, previous_sibling;
   NodeId bucket_next;                   // next node in the same bucket of the index; kRoot ends the chain
   NodeId domain_next, domain_previous;  // neighbours in the domain's list
-  NodeId older, newer;                  // neighbours in the list of nodes that may be evicted
-  NodeId window_older, window_newer;    // neighbours in the list of window blocks that may be evicted
+  NodeId older, newer;                  // neighbours in the list of nodes to evict
+  NodeId window_older, window_newer;    // neighbours in the list of window blocks to evict
   DomainId domain;
   PerKind<BlockId> block;
   int32_t count;  // number of tokens
@@ -60,10 +63,11 @@ struct Node {
   int32_t refs, window_refs;
   int32_t pins, window_pins;
   int32_t points, retainers;
-  bool listed;
-  bool branch_point;         // a resume point was added because sequences branch here
-  bool window_wanted_below;  // the window block belongs to a resume point in a lower tier
-  int8_t window_list;        // the list that has the window block; -1: none
+  int32_t point;  // place among the resume points; -1: none
+  int32_t kept_children;
+  bool listed, window_listed;
+  bool branch_point;         // sequences were seen to branch here
+  bool window_wanted_below;  // the window block belongs to a resume point that was given up or is in a lower tier
 
   bool ready() const { return claim == kReady; }
   bool arriving() const { return claim == kTransfer; }

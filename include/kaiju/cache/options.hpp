@@ -13,13 +13,16 @@
 namespace kaiju {
 
 // Retention: the positions before which the cache retains the window blocks (KV of sliding-window layers) of a
-// sequence. A later prompt can reuse cached KV only up to such a position, so these settings decide the hit rate.
-// Retained window blocks are not pinned. If the cache needs room, it evicts window blocks that are not retained first,
-// and then the least recently used retained window blocks.
+// sequence (resume points). A later prompt can reuse cached KV only up to such a position. Retained window blocks are
+// not pinned. While memory is idle, every window block stays. If the cache needs room, it evicts window blocks that are
+// not retained first, and then gives up the resume point that is worth least (detail/reuse_curves.hpp). The defaults
+// suit all traffic that we know; other values are bounds.
 struct Retention {
-  // Window blocks are retained at two positions for each of this many newest turns of a session: the end of the turn's
-  // prompt (so that another reply can be generated) and the end of the reply (so that the next turn can begin).
-  int32_t turns = 2;
+  // Resume points of at most this many newest turns of a session: at the end of the turn's prompt (so that another
+  // reply can be generated), at the end of the reply (so that the next turn can begin), and at some distances before
+  // them. kAllTurns: as many as memory has room for.
+  static constexpr int32_t kAllTurns = INT32_MAX;
+  int32_t turns = kAllTurns;
   bool branch_points = true;  // at the end of a shared region, and where sequences have branched
   int32_t every_tokens = 0;   // also at every multiple of this many positions; 0: off
 };
@@ -29,8 +32,8 @@ struct CacheOptions {
   std::string key;       // key of the block names; the same key gives the same names in another process
   Retention retention;
   // The number of names of evicted blocks that the cache remembers, so that it can tell misses of evicted blocks from
-  // misses of new blocks. Each remembered name takes 8 bytes. If evicted_names is 0, the cache remembers four names for
-  // each block.
+  // misses of new blocks, and learn what is used again. Each remembered name takes 8 bytes. If evicted_names is 0, the
+  // cache remembers four names for each block.
   int64_t evicted_names = 0;
   size_t event_capacity = 0;     // 0: no events
   bool publish_private = false;  // also report events for blocks outside shared regions

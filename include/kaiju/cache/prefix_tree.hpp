@@ -1,8 +1,8 @@
 // PrefixTree: the cached KV blocks as a prefix tree over tokens. The tree finds, holds and pins nodes and records
-// resume points (positions from which a later prompt can continue). The tree gives out blocks, and evicts the least
-// recently used blocks if no block is free. The tree knows block numbers and tokens and never touches KV memory. The
-// code in prefix_tree_nodes.hpp adds and removes nodes. The code in prefix_tree_eviction.hpp chooses the nodes and
-// blocks to evict.
+// resume points (positions from which a later prompt can continue). The tree gives out blocks. If no block is free, it
+// evicts what no resume point needs, and gives up the resume point that is worth least. The tree knows block numbers
+// and tokens and never touches KV memory. The code in prefix_tree_nodes.hpp adds and removes nodes, that in
+// prefix_tree_points.hpp adds and gives up resume points, and that in prefix_tree_eviction.hpp evicts blocks.
 #pragma once
 
 #include <algorithm>
@@ -19,6 +19,7 @@
 #include "kaiju/base/buffer.hpp"
 #include "kaiju/cache/block_pool.hpp"
 #include "kaiju/cache/detail/evicted_names.hpp"
+#include "kaiju/cache/detail/resume_points.hpp"
 #include "kaiju/cache/domain.hpp"
 #include "kaiju/cache/events.hpp"
 #include "kaiju/cache/node.hpp"
@@ -73,6 +74,9 @@ class PrefixTree {
     buckets_ = make_table<NodeId>(buckets);
     const auto names = static_cast<size_t>(options.evicted_names > 0 ? options.evicted_names : int64_t{4} * capacity_);
     evicted_ = EvictedNames(make_table<uint64_t>(EvictedNames::words_for(names)));
+    points_ = ResumePoints(make_table<ResumePoint>(static_cast<size_t>(capacity_)),
+                           make_table<ForgottenPoint>(ForgottenPoints::places_for(static_cast<size_t>(capacity_ / 8))),
+                           {reach_ + 1, info.block_bytes});
     reset_root();
   }
   PrefixTree(const PrefixTree&) = delete;
@@ -100,7 +104,8 @@ class PrefixTree {
   NodeRef ref(NodeId id) const { return {id, at(id).generation}; }
   // Returns how many bytes of host memory the bookkeeping takes when all nodes are in use.
   size_t bookkeeping_bytes() const {
-    size_t bytes = nodes_.bytes() + buckets_.bytes() + evicted_.bytes() + (tiers_ ? tiers_->bookkeeping_bytes() : 0);
+    size_t bytes = nodes_.bytes() + buckets_.bytes() + evicted_.bytes() + points_.bytes() +
+                   (tiers_ ? tiers_->bookkeeping_bytes() : 0);
     for (const BlockKind kind : kBothKinds)
       bytes += (sizeof(BlockState) + sizeof(BlockId)) * static_cast<size_t>(pool_.total(kind)) +
                sizeof(NodeId) * owner_of_[kind].size();
@@ -239,21 +244,46 @@ class PrefixTree {
   void pin(NodeId tip) { change_pins(tip, 1); }
   void unpin(NodeId tip) { change_pins(tip, -1); }
 
-  // Adds a resume point at the end of a node. The window blocks that are needed to resume there are then evicted later
-  // than window blocks that no resume point needs.
-  void add_point(NodeId id) {
-    if (++node(id).points == 1) change_retainers(id, 1);
-  }
-  void drop_point(const NodeRef& ref) {
-    if (alive(ref) && at(ref.node).points > 0 && --node(ref.node).points == 0) change_retainers(ref.node, -1);
-  }
+  // -- resume points: prefix_tree_points.hpp --
+
+  // Adds a resume point at the end of a node. What is needed to resume there is then kept until memory runs out and the
+  // point is the one that is worth least. `branch`: it is no part of one sequence's history, which is thinned with
+  // time.
+  void add_point(NodeId id, bool branch = false);
+  void drop_point(const NodeRef& ref);
   // Marks that sequences branch at the end of this node. If Retention::branch_points is true, mark_branch_point adds a
-  // permanent resume point.
+  // resume point.
   void mark_branch_point(NodeId id) {
-    if (!options_.retention.branch_points || at(id).branch_point) return;
+    if (!options_.retention.branch_points) return;
     node(id).branch_point = true;
-    add_point(id);
+    if (at(id).points == 0 || !points_.at(at(id).point).branch) add_point(id, true);
   }
+  // A point to come needs the node's window block: it is kept until release_window is called as often.
+  void retain_window(NodeId id) {
+    ++node(id).retainers;
+    if (at(id).has(BlockKind::kWindow)) relist_window(id);
+  }
+  void release_window(NodeId id) {
+    --node(id).retainers;
+    if (at(id).has(BlockKind::kWindow)) relist_window(id);
+  }
+  // Whether a point at the end of a block is worth its memory: one with so many blocks from the point above it, so many
+  // before its path's end, on a path that was used `uses` times. It is, as long as memory is free.
+  bool worth_point(int32_t above, int32_t behind, uint32_t uses) const {
+    return pool_.has_free(BlockKind::kWindow) || points_.worth_adding(behind, above, uses);
+  }
+  // A node has no point, because it was not worth one: the policy learns whether it would have been used.
+  void watch_point(NodeId id, int32_t behind, uint32_t uses) { points_.watch(at(id).name, behind, uses); }
+  // A request has started. Points grow older by one.
+  void request_starts() { points_.request_starts(); }
+  // A request has resumed at the end of node `id` or within it. Returns how often its path was used before.
+  uint32_t use_point(NodeId id);
+  // A request comes by the node of this name, and could have resumed there if the node's point had not been given up.
+  // `used`: it would have. Returns how often the path was used before; -1: no point is remembered.
+  int64_t recall_point(const BlockName& name, bool used) { return points_.recall(name, used); }
+  // The path that ends with this node was used `uses` times, now for the last time.
+  void use_path(NodeId tip, uint32_t uses);
+  const ResumePoints& points() const { return points_; }
   // Marks that the node's window block is needed by a resume point that is stored in a lower tier. When this window
   // block is evicted, it moves to the lower tier too.
   void want_window_below(NodeId id) { node(id).window_wanted_below = true; }
@@ -271,6 +301,13 @@ class PrefixTree {
   // Takes all blocks of `need` and appends them to `blocks`. If not all blocks of `need` are available, take() takes no
   // block and returns false.
   bool take(const BlockNeed& need, PerKind<std::vector<BlockId>>& blocks);
+  // Takes a block only if no resume point has to be given up for it.
+  BlockId take_idle(BlockKind kind) {
+    do {
+      if (const BlockId block = pool_.take(kind); block != kNoBlock) return block;
+    } while (evict_idle(kind));
+    return kNoBlock;
+  }
   // Frees a block that the caller has taken before.
   void release_block(BlockKind kind, BlockId block) { pool_.release_block(kind, block); }
 
@@ -314,10 +351,6 @@ class PrefixTree {
 
  private:
   static constexpr int32_t kChildrenLooked = 8;
-  // The number of slabs (runs of neighbouring blocks) that are searched for a slab that can be given to the other kind
-  // of block. A search of 8 slabs gives nearly the hit rate of a search of 128 (kaiju-bench replay).
-  static constexpr int32_t kSlabsLooked = 8;
-  enum WindowList : int8_t { kPassing = 0, kRetained = 1 };  // kPassing is evicted first
   struct List {
     NodeId oldest = kNoNode, newest = kNoNode;
   };
@@ -343,9 +376,10 @@ class PrefixTree {
   void reset_root();
   NodeId fresh_node();
   void settle(NodeId id);
-  void list(NodeId id);
+  void relist(NodeId id);
+  void count_kept(NodeId id, int32_t by);
   void unlist(NodeId id);
-  void list_window(NodeId id, WindowList which);
+  void relist_window(NodeId id);
   void unlist_window(NodeId id);
   void link(List& list, NodeId id, NodeId Node::* older, NodeId Node::* newer);
   void unlink(List& list, NodeId id, NodeId Node::* older, NodeId Node::* newer);
@@ -358,16 +392,21 @@ class PrefixTree {
   void remove_all(NodeId top, bool evicted);
   void erase(NodeId id, bool evicted);
 
+  // -- resume points: prefix_tree_points.hpp --
+  void remove_point(NodeId id);
+  ResumePoint* point_at(const NodeRef& ref);
+  void measure(ResumePoint& point);
+  bool give_up_point();
+
   // -- eviction: prefix_tree_eviction.hpp --
   bool evict_for(BlockKind kind);
+  bool evict_idle(BlockKind kind);
+  bool idle_before(BlockKind kind, int32_t slab, uint64_t then) const;
   NodeId oldest(BlockKind kind) const;
-  NodeId next_oldest(BlockKind kind, NodeId id) const;
-  uint64_t age(BlockKind kind, NodeId id) const;
   bool evict_node(NodeId id);
   bool evict_window(NodeId id);
   void tell_evicted(BlockKind kind, NodeId id);
   void put_below(BlockKind kind, NodeId id);
-  bool used_before(BlockKind kind, int32_t slab, uint64_t then) const;
   bool clear_slab(BlockKind kind, int32_t slab);
   bool evict_block(BlockKind kind, BlockId block);
   BlockId take_beside_busy(BlockKind kind);
@@ -392,8 +431,9 @@ class PrefixTree {
   PerKind<std::vector<NodeId>> owner_of_;  // the node of each block
   uint64_t clock_ = 0;
   uint64_t epoch_ = 0;
-  List nodes_list_;       // nodes that may be evicted
-  List window_lists_[2];  // window blocks that may be evicted, by WindowList
+  ResumePoints points_;
+  List nodes_list_;   // nodes to evict
+  List window_list_;  // window blocks to evict
   std::unique_ptr<Tiers> tiers_;
 };
 
@@ -401,3 +441,4 @@ class PrefixTree {
 
 #include "kaiju/cache/detail/prefix_tree_eviction.hpp"
 #include "kaiju/cache/detail/prefix_tree_nodes.hpp"
+#include "kaiju/cache/detail/prefix_tree_points.hpp"

@@ -65,6 +65,7 @@ inline Status check_blocks(const BlockPool& pool) {
     if (free + slab.used != k.per_slab) return broken("has lost a block");
     if ((slab.open_place >= 0) != (free > 0)) return broken("is listed as open wrongly");
     if ((slab.idle_place >= 0) != (slab.busy == 0)) return broken("is listed as idle wrongly");
+    if (slab.spare != (slab.wanted == 0)) return broken("is listed as spare wrongly");
     open[slab.kind] += free > 0 ? 1 : 0;
     idle[slab.kind] += slab.busy == 0 ? 1 : 0;
     if (slab.busy > 0) room[slab.kind] += k.per_slab - slab.busy;
@@ -147,31 +148,63 @@ inline Status check_node(const PrefixTree& tree, NodeId id, DomainId domain) {
     return broken("has a negative count");
   if (node.window_refs > node.refs) return broken("is read by more sequences than hold it");
   if (node.claimed_by(kUnclaimed) && node.refs == 0) return broken("waits for nobody");
-  const bool held = node.refs > 0 || !node.ready() || node.pins > 0;
-  if (node.listed == held) return broken(held ? "is held and may be evicted" : "is nobody's and may not be evicted");
-  const bool window_may_go = node.has(BlockKind::kWindow) && node.state_of(BlockKind::kWindow) == BlockState::kCached;
-  if ((node.window_list >= 0) != window_may_go) return broken("lists its window block wrongly");
+  int32_t kept_children = 0;
+  for (NodeId child = node.first_child; child != kNoNode; child = tree.at(child).next_sibling)
+    kept_children += tree.at(child).listed ? 0 : 1;
+  if (node.kept_children != kept_children) return broken("miscounts its children");
+  const bool held = node.refs > 0 || !node.ready() || node.pins > 0 || node.points > 0 || kept_children > 0;
+  if (node.listed == held) return broken(held ? "is needed and may be evicted" : "is nobody's and may not be evicted");
+  const bool window_may_go =
+      node.has(BlockKind::kWindow) && node.state_of(BlockKind::kWindow) == BlockState::kCached && node.retainers == 0;
+  if (node.window_listed != window_may_go) return broken("lists its window block wrongly");
+  if ((node.points > 0) != (node.point >= 0) || (node.points > 0 && tree.points().at(node.point).node != id))
+    return broken("has lost its resume point");
   if (node.parent == kRoot) return {};
   const Node& parent = tree.at(node.parent);
   if (parent.refs < node.refs || parent.pins < node.pins) return broken("is held more than its parent");
-  if (node.listed && parent.listed && parent.used < node.used) return broken("was used after its parent");
+  if (parent.listed && parent.idle[BlockKind::kGlobal] < node.idle[BlockKind::kGlobal])
+    return broken("is evicted after its parent");
+  return {};
+}
+
+// Every used block is wanted, or in one of the lists of what may be evicted. O(blocks).
+inline Status check_wanted(const PrefixTree& tree) {
+  const BlockPool& pool = tree.pool();
+  std::vector<int32_t> wanted(static_cast<size_t>(pool.slab_count()), 0);
+  for (const BlockKind kind : kBothKinds)
+    for (BlockId block = 0; block < pool.total(kind); ++block) {
+      if (pool.state(kind, block) == BlockState::kFree) continue;
+      const NodeId id = tree.node_of(kind, block);
+      const bool listed =
+          id != kNoNode && (kind == BlockKind::kGlobal ? tree.at(id).listed : tree.at(id).window_listed);
+      wanted[static_cast<size_t>(pool.slab_of(kind, block))] += listed ? 0 : 1;
+    }
+  for (int32_t slab = 0; slab < pool.slab_count(); ++slab)
+    if (pool.wanted_count(slab) != wanted[static_cast<size_t>(slab)])
+      return internal_error("cache ledger: slab " + std::to_string(slab) + " has " +
+                            std::to_string(wanted[static_cast<size_t>(slab)]) + " wanted blocks and counts " +
+                            std::to_string(pool.wanted_count(slab)));
   return {};
 }
 
 // All of the cache's books. O(nodes + blocks).
 inline Status check_tree(const PrefixTree& tree) {
   KAIJU_TRY(check_blocks(tree.pool()));
-  int32_t seen = 0;
+  KAIJU_TRY(check_wanted(tree));
+  int32_t seen = 0, points = 0;
   for (size_t d = 0; d < tree.domains().end(); ++d) {
     const auto domain = static_cast<DomainId>(d);
     int32_t nodes = 0;
-    for (NodeId id = tree.domains().at(domain).first; id != kNoNode; id = tree.at(id).domain_next, ++nodes)
+    for (NodeId id = tree.domains().at(domain).first; id != kNoNode; id = tree.at(id).domain_next, ++nodes) {
       KAIJU_TRY(check_node(tree, id, domain));
+      points += tree.at(id).points > 0 ? 1 : 0;
+    }
     if (nodes != tree.domains().at(domain).nodes)
       return internal_error("cache ledger: a domain's nodes are miscounted");
     seen += nodes;
   }
   if (seen != tree.node_count()) return internal_error("cache ledger: the tree has lost nodes");
+  if (points != tree.points().count()) return internal_error("cache ledger: resume points without a node");
   return tree.tiers() ? check_tiers(*tree.tiers()) : Status();
 }
 

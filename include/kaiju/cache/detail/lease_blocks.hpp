@@ -106,27 +106,48 @@ inline void Lease::release_windows(PrefixTree& tree, const EditSink& sink) {
     edits_.push_back({sink.slot, BlockKind::kWindow, window_first_, kNoBlock});
   }
   for (; owed_ > 0; --owed_) {
-    const BlockId block = tree.take(BlockKind::kWindow);
+    BlockId block = tree.take(BlockKind::kWindow);
+    if (block == kNoBlock && !retained_.empty()) {
+      release_retained(tree);  // going on comes before points to come
+      block = tree.take(BlockKind::kWindow);
+    }
     if (block == kNoBlock) break;
     stash_[BlockKind::kWindow].push_back(block);
   }
   if (sink.plan) flush(sink);
 }
 
-// What came out of the hand comes back into it: this block, if nobody has use for it, or another one.
+// What came out of the hand comes back into it: another block, while one is idle; else this one, if nobody has use for
+// it; else another one later.
 inline void Lease::release_window(PrefixTree& tree, int32_t index, BlockId block) {
   const NodeId id = tree.node_of(BlockKind::kWindow, block);
   if (id == kNoNode) {
     stash_[BlockKind::kWindow].push_back(block);
     return;
   }
+  const bool kept = keeps(tree, index);
+  if (kept) {
+    tree.retain_window(id);
+    retained_.push_back(id);
+  } else {
+    release_retained(tree);  // the points that needed those are there
+  }
   tree.release_node_window(id);
   if (!from_stash_[at(index)]) return;
+  if (const BlockId other = tree.take_idle(BlockKind::kWindow); other != kNoBlock) {
+    stash_[BlockKind::kWindow].push_back(other);
+    return;
+  }
   const Node& node = tree.at(id);
-  if (node.window_refs == 0 && node.window_pins == 0 && node.retainers == 0 && !keeps(tree, index))
+  if (node.window_refs == 0 && node.window_pins == 0 && node.retainers == 0)
     stash_[BlockKind::kWindow].push_back(tree.detach(id, BlockKind::kWindow));
   else
     ++owed_;
+}
+
+inline void Lease::release_retained(PrefixTree& tree) {
+  for (const NodeId id : retained_) tree.release_window(id);
+  retained_.clear();
 }
 
 // -- tables and the hand --

@@ -36,7 +36,10 @@ inline void Lease::find_evicted(const PrefixTree& tree) {
   }
   for (int32_t count = std::min(kBlockTokens - 1, prompt_count_ - next * kBlockTokens);
        count > 0 && evicted_[at(next)] == 0; --count)
-    if (tree.was_evicted(name_of(tip, next, count))) evicted_[at(next)] = static_cast<uint8_t>(count);
+    if (const BlockName end = name_of(tip, next, count); tree.was_evicted(end)) {
+      evicted_[at(next)] = static_cast<uint8_t>(count);
+      evicted_end_ = end;
+    }
 }
 
 inline void Lease::count_hit(PrefixTree& tree, NodeId id, int32_t position, int32_t tokens) const {

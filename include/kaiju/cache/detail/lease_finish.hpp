@@ -30,20 +30,20 @@ inline void Lease::leave(PrefixTree& tree, NodeId id, bool keep_global) {
   }
 }
 
-// A half-full last block stays, for the sequence that goes on from here.
-inline void Lease::leave_tail(PrefixTree& tree, std::span<const int32_t> tokens) {
+// A half-full last block stays, for the sequence that goes on from here. Returns its node, or kNoNode.
+inline NodeId Lease::leave_tail(PrefixTree& tree, std::span<const int32_t> tokens) {
   const int32_t index = next_ / kBlockTokens, count = next_ % kBlockTokens;
   if (count == 0) {
     if (index > 0 && index == path_count()) mark_end(tree, path_.back());
-    return;
+    return kNoNode;
   }
-  if (detached_ || index != path_count() || !owns(tree, index)) return;
+  if (detached_ || index != path_count() || !owns(tree, index)) return kNoNode;
   const DomainId domain = next_ <= request_.regions.shared_tokens ? request_.regions.shared : request_.regions.own;
   const NodeKey key = tree.key(parent_of(index), domain, tokens.subspan(at(index * kBlockTokens), at(count)));
   NodeId node = tree.find(key);
   if (node == kNoNode) {
     node = tree.insert(key, request_.ticket, request_.owner);
-    if (node == kNoNode) return;
+    if (node == kNoNode) return kNoNode;
     tree.hold(node);
     if (tree.uses(BlockKind::kGlobal)) tree.attach(node, BlockKind::kGlobal, table_[BlockKind::kGlobal][at(index)]);
     give_window(tree, node, index);
@@ -54,7 +54,10 @@ inline void Lease::leave_tail(PrefixTree& tree, std::span<const int32_t> tokens)
       table_[BlockKind::kWindow][at(index)] = kNoBlock;
     }
   }
-  if (tree.at(node).ready()) mark_at(tree, index, node), mark_end(tree, node);
+  if (!tree.at(node).ready()) return kNoNode;
+  mark_at(tree, index, node);
+  mark_end(tree, node);
+  return node;
 }
 
 inline void Lease::mark_end(PrefixTree& tree, NodeId node) {
@@ -75,6 +78,7 @@ inline bool Lease::holds(BlockKind kind, BlockId block) const {
 }
 
 inline void Lease::release_all(PrefixTree& tree) {
+  release_retained(tree);
   for (const BlockId block : table_[BlockKind::kWindow])
     if (block != kNoBlock) {
       if (const NodeId node = tree.node_of(BlockKind::kWindow, block); node != kNoNode)

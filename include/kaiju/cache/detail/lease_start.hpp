@@ -126,6 +126,7 @@ inline void Lease::begin(PrefixTree& tree, const Found& found, const EditSink& s
   completed_ = next_ / kBlockTokens;
   count_found(tree, found);
   insert_prompt(tree, found);
+  use_points(tree, found);
   fill_tables(tree, found, sink);
   mark_found(tree);
 }

@@ -25,44 +25,32 @@ inline bool PrefixTree::take(const BlockNeed& need, PerKind<std::vector<BlockId>
 
 // Evicts one thing so that a block of this kind can be taken, or is nearer to being so. False: nothing may be evicted.
 inline bool PrefixTree::evict_for(BlockKind kind) {
+  if (evict_idle(kind) || give_up_point()) return true;
+  const BlockKind other = other_kind(kind);
+  return pool_.shared() && !pool_.idle_slabs(other).empty() && clear_slab(other, pool_.idle_slabs(other).back());
+}
+
+// The same, of what no resume point needs: what has been so for longest. A slab of the other kind changes hands when
+// all of it has been so for longer than the oldest of this kind.
+inline bool PrefixTree::evict_idle(BlockKind kind) {
   const BlockKind other = other_kind(kind);
   const NodeId own = oldest(kind);
-  // The split between the kinds follows use: a slab of the other kind changes hands when all of it was used before the
-  // oldest of this kind. With anything newer in it, blocks used every minute would go, and all that is behind them.
-  if (pool_.shared()) {
-    const uint64_t then = own == kNoNode ? UINT64_MAX : age(kind, own);
-    NodeId theirs = oldest(other);
-    for (int32_t looked = 0; looked < kSlabsLooked && theirs != kNoNode && age(other, theirs) < then; ++looked) {
-      const int32_t slab = pool_.slab_of(other, at(theirs).block[other]);
-      if (pool_.is_idle(slab) && used_before(other, slab, then)) return clear_slab(other, slab);
-      theirs = next_oldest(other, theirs);
-    }
-    if (own == kNoNode && !pool_.idle_slabs(other).empty()) return clear_slab(other, pool_.idle_slabs(other).back());
-  }
+  if (const int32_t slab = pool_.shared() ? pool_.oldest_spare(other) : -1; slab >= 0)
+    if (own == kNoNode || idle_before(other, slab, at(own).idle[kind])) return clear_slab(other, slab);
   if (own == kNoNode) return false;
   return kind == BlockKind::kGlobal ? evict_node(own) : evict_window(own);
 }
 
-// The node whose block of this kind is evicted first; kNoNode: none may be.
+// The node whose block of this kind is evicted first; kNoNode: no block is in the list.
 inline NodeId PrefixTree::oldest(BlockKind kind) const {
-  if (kind == BlockKind::kGlobal) return nodes_list_.oldest;
-  return window_lists_[kPassing].oldest != kNoNode ? window_lists_[kPassing].oldest : window_lists_[kRetained].oldest;
-}
-
-// The one after `id`.
-inline NodeId PrefixTree::next_oldest(BlockKind kind, NodeId id) const {
-  if (kind == BlockKind::kGlobal) return at(id).newer;
-  if (at(id).window_newer != kNoNode) return at(id).window_newer;
-  return at(id).window_list == kPassing ? window_lists_[kRetained].oldest : kNoNode;
-}
-
-inline uint64_t PrefixTree::age(BlockKind kind, NodeId id) const {
-  return kind == BlockKind::kWindow && at(id).window_list == kPassing ? 0 : at(id).used;
+  return (kind == BlockKind::kGlobal ? nodes_list_ : window_list_).oldest;
 }
 
 inline bool PrefixTree::evict_node(NodeId id) { return removable(id) && (remove_all(id, true), true); }
 
+// A tail goes with its window block: nothing resumes behind it, and nobody would compute that block again.
 inline bool PrefixTree::evict_window(NodeId id) {
+  if (at(id).count < kBlockTokens && removable(id)) return evict_node(id);
   tell_evicted(BlockKind::kWindow, id);
   pool_.release_block(BlockKind::kWindow, detach(id, BlockKind::kWindow));
   return true;
@@ -85,11 +73,11 @@ inline void PrefixTree::put_below(BlockKind kind, NodeId id) {
                node.branch_point});
 }
 
-// Whether all that an idle slab holds was used before `then`.
-inline bool PrefixTree::used_before(BlockKind kind, int32_t slab, uint64_t then) const {
+// Whether no resume point has needed anything in a spare slab since before `then`.
+inline bool PrefixTree::idle_before(BlockKind kind, int32_t slab, uint64_t then) const {
   const BlockId first = pool_.first_block(kind, slab);
   for (BlockId block = first; block < first + pool_.per_slab(kind); ++block)
-    if (pool_.state(kind, block) == BlockState::kCached && age(kind, node_of(kind, block)) >= then) return false;
+    if (const NodeId id = node_of(kind, block); id != kNoNode && at(id).idle[kind] >= then) return false;
   return true;
 }
 

@@ -19,7 +19,7 @@ inline void PrefixTree::reset_root() {
 
 inline NodeId PrefixTree::fresh_node() {
   while (free_node_ == kNoNode && used_nodes_ == capacity_)
-    if (nodes_list_.oldest == kNoNode || !evict_node(nodes_list_.oldest)) return kNoNode;
+    if (nodes_list_.oldest == kNoNode ? !give_up_point() : !evict_node(nodes_list_.oldest)) return kNoNode;
   if (free_node_ == kNoNode) return used_nodes_++;
   const NodeId id = free_node_;
   free_node_ = at(id).bucket_next;
@@ -42,12 +42,13 @@ inline NodeId PrefixTree::insert(const NodeKey& key, int32_t claim, uint64_t own
   added.path = tiers_ ? tiers_->path_of(at(key.parent).path, key.domain, key.tokens, key.name) : 0;
   added.block = {kNoBlock, kNoBlock};
   added.first_child = added.older = added.newer = added.window_older = added.window_newer = kNoNode;
-  added.window_list = -1;
+  added.point = -1;
   added.bucket_next = std::exchange(bucket_of(key.name), id);
   added.parent = key.parent;
   added.previous_sibling = kNoNode;
   added.next_sibling = std::exchange(node(key.parent).first_child, id);
   if (added.next_sibling != kNoNode) node(added.next_sibling).previous_sibling = id;
+  count_kept(key.parent, 1);
   Domain& domain = domains_.at(key.domain);
   added.domain_next = kNoNode;
   added.domain_previous = domain.last;
@@ -74,45 +75,65 @@ inline void PrefixTree::settle(NodeId id) {
   const Node& settled = at(id);
   for (const BlockKind kind : kBothKinds)
     if (settled.has(kind)) pool_.set(kind, settled.block[kind], settled.state_of(kind));
-  if (settled.has(BlockKind::kWindow)) {
-    if (settled.state_of(BlockKind::kWindow) != BlockState::kCached)
-      unlist_window(id);
-    else
-      list_window(id, settled.retainers > 0 ? kRetained : kPassing);
-  }
-  if (settled.refs > 0 || !settled.ready() || settled.pins > 0) {
-    unlist(id);
-  } else if (domains_.at(settled.domain).dead) {
+  if (settled.has(BlockKind::kWindow)) relist_window(id);
+  if (removable(id) && settled.ready() && domains_.at(settled.domain).dead)
     remove_all(id, false);
-  } else if (!settled.listed) {
-    list(id);
+  else
+    relist(id);
+}
+
+// Puts a node into the list of nodes to evict, or takes it out, and then its ancestors as far as that concerns them.
+inline void PrefixTree::relist(NodeId id) {
+  while (id != kRoot) {
+    const Node& own = at(id);
+    const bool idle = own.refs == 0 && own.ready() && own.pins == 0 && own.points == 0 && own.kept_children == 0;
+    if (idle == own.listed) return;
+    if (idle) {
+      node(id).listed = true;
+      node(id).idle[BlockKind::kGlobal] = ++clock_;
+      link(nodes_list_, id, &Node::older, &Node::newer);
+      if (own.has(BlockKind::kGlobal)) pool_.set_spare(BlockKind::kGlobal, own.block[BlockKind::kGlobal], true);
+    } else {
+      unlist(id);
+    }
+    count_kept(own.parent, idle ? -1 : 1);
+    id = own.parent;
   }
 }
 
-inline void PrefixTree::list(NodeId id) {
-  node(id).listed = true;
-  node(id).used = ++clock_;
-  link(nodes_list_, id, &Node::older, &Node::newer);
+// One more or one fewer child of a node is needed: without any, its own point alone needs its global blocks.
+inline void PrefixTree::count_kept(NodeId id, int32_t by) {
+  Node& own = node(id);
+  own.kept_children += by;
+  if (own.points == 0) return;
+  int32_t& below = points_.at(own.point).blocks_below;
+  if (own.kept_children == 0) below = 0;
+  if (own.kept_children > 0 && below == 0) below = reach_ + 1;
 }
 
 inline void PrefixTree::unlist(NodeId id) {
   if (!at(id).listed) return;
   node(id).listed = false;
   unlink(nodes_list_, id, &Node::older, &Node::newer);
+  if (at(id).has(BlockKind::kGlobal)) pool_.set_spare(BlockKind::kGlobal, at(id).block[BlockKind::kGlobal], false);
 }
 
-inline void PrefixTree::list_window(NodeId id, WindowList which) {
-  if (at(id).window_list == which) return;
-  unlist_window(id);
-  node(id).window_list = which;
-  if (!at(id).listed) node(id).used = ++clock_;
-  link(window_lists_[which], id, &Node::window_older, &Node::window_newer);
+// The same for its window block.
+inline void PrefixTree::relist_window(NodeId id) {
+  const bool idle = at(id).state_of(BlockKind::kWindow) == BlockState::kCached && at(id).retainers == 0;
+  if (!idle) return unlist_window(id);
+  if (at(id).window_listed) return;
+  node(id).window_listed = true;
+  node(id).idle[BlockKind::kWindow] = ++clock_;
+  link(window_list_, id, &Node::window_older, &Node::window_newer);
+  pool_.set_spare(BlockKind::kWindow, at(id).block[BlockKind::kWindow], true);
 }
 
 inline void PrefixTree::unlist_window(NodeId id) {
-  if (at(id).window_list < 0) return;
-  unlink(window_lists_[at(id).window_list], id, &Node::window_older, &Node::window_newer);
-  node(id).window_list = -1;
+  if (!at(id).window_listed) return;
+  unlink(window_list_, id, &Node::window_older, &Node::window_newer);
+  pool_.set_spare(BlockKind::kWindow, at(id).block[BlockKind::kWindow], false);
+  node(id).window_listed = false;
 }
 
 inline void PrefixTree::link(List& list, NodeId id, NodeId Node::* older, NodeId Node::* newer) {
@@ -143,7 +164,7 @@ inline void PrefixTree::change_retainers(NodeId id, int32_t by) {
     Node& reached = node(each);
     reached.retainers += by;
     if (reached.retainers == 0) reached.window_wanted_below = false;
-    if (reached.window_list >= 0) list_window(each, reached.retainers > 0 ? kRetained : kPassing);
+    if (reached.has(BlockKind::kWindow)) relist_window(each);
   });
 }
 
@@ -187,10 +208,13 @@ inline void PrefixTree::purge(DomainId id) {
 inline void PrefixTree::erase(NodeId id, bool evicted) {
   Node& erased = node(id);
   if (erased.points > 0) {
-    erased.points = 0;
-    change_retainers(id, -1);
+    if (evicted) points_.forget(points_.at(erased.point), erased.name);
+    remove_point(id);
     if (tiers_ && evicted) for_reach(id, [&](NodeId each) { want_window_below(each); });
   }
+  const NodeId parent = erased.parent;
+  if (!erased.listed) count_kept(parent, -1);
+  unlist(id);
   for (const BlockKind kind : kBothKinds) {
     if (!erased.has(kind)) continue;
     if (evicted) tell_evicted(kind, id);
@@ -198,7 +222,6 @@ inline void PrefixTree::erase(NodeId id, bool evicted) {
   }
   if (evicted && erased.ready()) evicted_.add(erased.name);
   if (erased.ready()) publish(CacheEventKind::kRemoved, erased);
-  unlist(id);
   NodeId* link = &bucket_of(erased.name);
   while (*link != id) link = &node(*link).bucket_next;
   *link = erased.bucket_next;
@@ -214,6 +237,7 @@ inline void PrefixTree::erase(NodeId id, bool evicted) {
   erased.bucket_next = free_node_;
   free_node_ = id;
   --node_count_;
+  relist(parent);
 }
 
 }  // namespace kaiju

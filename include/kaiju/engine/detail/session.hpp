@@ -68,7 +68,7 @@ class SessionBooks {
   // The resume points of a turn that ended; those of older turns stop being kept for it.
   void turn_ended(SessionId session, std::vector<NodeRef> points) {
     const auto found = books_.find(session);
-    if (found == books_.end()) return;
+    if (found == books_.end() || tree_.retention().turns == Retention::kAllTurns) return;
     std::deque<std::vector<NodeRef>>& turns = found->second.turns;
     turns.push_back(std::move(points));
     while (std::ssize(turns) > tree_.retention().turns) {
