@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "kaiju/base/buffer.hpp"
+#include "kaiju/base/float_state.hpp"
 #include "kaiju/cache/block_pool.hpp"
 #include "kaiju/cache/detail/evicted_names.hpp"
 #include "kaiju/cache/detail/resume_points.hpp"
@@ -270,6 +271,7 @@ class PrefixTree {
   // Whether a point at the end of a block is worth its memory: one with so many blocks from the point above it, so many
   // before its path's end, on a path that was used `uses` times. It is, as long as memory is free.
   bool worth_point(int32_t above, int32_t behind, uint32_t uses) const {
+    const FloatState float_state;
     return pool_.has_free(BlockKind::kWindow) || points_.worth_adding(behind, above, uses);
   }
   // A node has no point, because it was not worth one: the policy learns whether it would have been used.
