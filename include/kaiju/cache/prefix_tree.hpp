@@ -188,6 +188,16 @@ class PrefixTree {
     return at(id).first_child != kNoNode && at(at(id).first_child).next_sibling != kNoNode;
   }
 
+  // Returns whether one of the newest few children belongs to the shared region or the own domain, and its KV is
+  // computed.
+  bool has_child_of(NodeId parent, const Regions& regions) const {
+    int32_t looked = 0;
+    for (NodeId id = at(parent).first_child; id != kNoNode && looked < kChildrenLooked;
+         id = at(id).next_sibling, ++looked)
+      if (at(id).ready() && (at(id).domain == regions.shared || at(id).domain == regions.own)) return true;
+    return false;
+  }
+
   // -- growing --
 
   // Adds a node whose KV is not computed and which has no blocks, and returns it. Returns kNoNode if the tree is full.
