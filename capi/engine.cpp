@@ -12,6 +12,13 @@ static_assert(KAIJU_EVENT_TOKEN == static_cast<int>(kaiju::EventKind::kToken) &&
               KAIJU_EVENT_SUSPENDED == static_cast<int>(kaiju::EventKind::kSuspended) &&
               KAIJU_EVENT_RESUMED == static_cast<int>(kaiju::EventKind::kResumed) &&
               KAIJU_EVENT_VERDICT == static_cast<int>(kaiju::EventKind::kVerdict));
+static_assert(KAIJU_REUSE_WHOLE == static_cast<int>(kaiju::ReuseEnd::kWhole) &&
+              KAIJU_REUSE_DIFFERENT == static_cast<int>(kaiju::ReuseEnd::kDifferent) &&
+              KAIJU_REUSE_NEW == static_cast<int>(kaiju::ReuseEnd::kNew) &&
+              KAIJU_REUSE_EVICTED == static_cast<int>(kaiju::ReuseEnd::kEvicted) &&
+              KAIJU_REUSE_NO_WINDOW == static_cast<int>(kaiju::ReuseEnd::kNoWindow) &&
+              KAIJU_REUSE_OTHER_SCOPE == static_cast<int>(kaiju::ReuseEnd::kOtherScope) &&
+              KAIJU_REUSE_NO_ROOM == static_cast<int>(kaiju::ReuseEnd::kNoRoom));
 static_assert(KAIJU_DONE_STOP_TOKEN == static_cast<int>(kaiju::DoneReason::kStopToken) &&
               KAIJU_DONE_STOP_STRING == static_cast<int>(kaiju::DoneReason::kStopString) &&
               KAIJU_DONE_REFUSED == static_cast<int>(kaiju::DoneReason::kRefused) &&
@@ -70,6 +77,9 @@ kaiju_event to_c(kaiju_polled_event& polled) {
     out.score_count = 3 * event.statistics.size();
   }
   out.stop = event.stop;
+  out.reuse_end = static_cast<int32_t>(event.reuse.end);
+  out.known_tokens = event.reuse.known_tokens;
+  out.known_end = static_cast<int32_t>(event.reuse.known_end);
   return out;
 }
 

@@ -271,50 +271,92 @@ kaiju_status kaiju_token_text(const kaiju_model* model, int32_t token, char* tex
   });
 }
 
+namespace {
+
+constexpr int32_t kChatFlags = KAIJU_CHAT_REPLY | KAIJU_CHAT_CLOSE | KAIJU_CHAT_BEGIN |
+                               KAIJU_CHAT_OPEN | KAIJU_CHAT_AFTER_STOP;
+
+kaiju::ChatParts chat_parts(int32_t flags) {
+  const auto flag = [&](int32_t bit) { return (flags & bit) != 0; };
+  return {.begin = flag(KAIJU_CHAT_BEGIN),
+          .close = flag(KAIJU_CHAT_CLOSE),
+          .after_stop = flag(KAIJU_CHAT_AFTER_STOP),
+          .reply = flag(KAIJU_CHAT_REPLY),
+          .open = flag(KAIJU_CHAT_OPEN)};
+}
+
+std::string_view text_of(const char* data, size_t size) {
+  return std::string_view(size ? data : "", size);
+}
+
+Status read_messages(const kaiju_message* messages, size_t message_size, size_t message_count,
+                     std::vector<kaiju::ChatMessage>& list) {
+  KAIJU_TRY(check_span("messages", messages, message_count));
+  constexpr size_t kFirstSize = offsetof(kaiju_message, name);  // of the header's first version
+  if (message_count > 0)
+    KAIJU_TRY(check_struct_size<kaiju_message>("kaiju_message", message_size, kFirstSize,
+                                               "message_size"));
+  for (size_t i = 0; i < message_count; ++i) {
+    kaiju_message message{};
+    std::memcpy(&message, reinterpret_cast<const char*>(messages) + i * message_size,
+                std::min(message_size, sizeof message));
+    if (message.role < KAIJU_ROLE_CARD || message.role > KAIJU_ROLE_SYSTEM)
+      return kaiju::invalid_argument(
+          "message " + std::to_string(i) + " has role " + std::to_string(message.role) +
+          "; roles are 1 (card), 2 (user), 3 (character) and 4 (system)");
+    KAIJU_TRY(check_span("content", message.content, message.content_size));
+    KAIJU_TRY(check_span("name", message.name, message.name_size));
+    list.push_back({static_cast<kaiju::ChatRole>(message.role),
+                    text_of(message.content, message.content_size),
+                    text_of(message.name, message.name_size)});
+  }
+  return {};
+}
+
+}  // namespace
+
 kaiju_status kaiju_chat_format(const kaiju_model* model, const kaiju_message* messages,
                                size_t message_size, size_t message_count, int32_t flags,
                                int32_t* tokens, size_t capacity, size_t* count,
                                kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!model) return missing("model");
-    KAIJU_TRY(check_span("messages", messages, message_count));
     KAIJU_TRY(check_span("tokens", tokens, capacity));
-    constexpr size_t kFirstSize = offsetof(kaiju_message, name);  // of the header's first version
-    if (message_count > 0)
-      KAIJU_TRY(check_struct_size<kaiju_message>("kaiju_message", message_size, kFirstSize,
-                                                 "message_size"));
-    if (flags & ~(KAIJU_CHAT_REPLY | KAIJU_CHAT_CLOSE | KAIJU_CHAT_BEGIN | KAIJU_CHAT_OPEN |
-                  KAIJU_CHAT_AFTER_STOP))
+    std::vector<kaiju::ChatMessage> list;
+    KAIJU_TRY(read_messages(messages, message_size, message_count, list));
+    if (flags & ~kChatFlags)
       return kaiju::invalid_argument("unknown flags " + std::to_string(flags));
     auto chat = model->model->chat();
     if (!chat.ok()) return chat.status();
-    std::vector<kaiju::ChatMessage> list;
-    for (size_t i = 0; i < message_count; ++i) {
-      kaiju_message message{};
-      std::memcpy(&message, reinterpret_cast<const char*>(messages) + i * message_size,
-                  std::min(message_size, sizeof message));
-      if (message.role < KAIJU_ROLE_CARD || message.role > KAIJU_ROLE_SYSTEM)
-        return kaiju::invalid_argument(
-            "message " + std::to_string(i) + " has role " + std::to_string(message.role) +
-            "; roles are 1 (card), 2 (user), 3 (character) and 4 (system)");
-      KAIJU_TRY(check_span("content", message.content, message.content_size));
-      KAIJU_TRY(check_span("name", message.name, message.name_size));
-      const auto text = [](const char* data, size_t size) {
-        return std::string_view(size ? data : "", size);
-      };
-      list.push_back({static_cast<kaiju::ChatRole>(message.role),
-                      text(message.content, message.content_size),
-                      text(message.name, message.name_size)});
-    }
-    const auto flag = [&](int32_t bit) { return (flags & bit) != 0; };
     std::vector<int32_t> out;
-    KAIJU_TRY((*chat)->format(list,
-                              {.begin = flag(KAIJU_CHAT_BEGIN),
-                               .close = flag(KAIJU_CHAT_CLOSE),
-                               .after_stop = flag(KAIJU_CHAT_AFTER_STOP),
-                               .reply = flag(KAIJU_CHAT_REPLY),
-                               .open = flag(KAIJU_CHAT_OPEN)},
-                              out));
+    KAIJU_TRY((*chat)->format(list, chat_parts(flags), out));
+    fill(out, tokens, capacity, count);
+    return {};
+  });
+}
+
+kaiju_status kaiju_chat_format_volatile(const kaiju_model* model, const kaiju_message* messages,
+                                        size_t message_size, size_t message_count, int32_t flags,
+                                        kaiju_volatile* text, int32_t* tokens, size_t capacity,
+                                        size_t* count, kaiju_error** error) {
+  return guard(error, [&]() -> Status {
+    if (!model || !text) return missing(model ? "text" : "model");
+    KAIJU_TRY(check_struct_size<kaiju_volatile>("kaiju_volatile", text->struct_size));
+    KAIJU_TRY(check_span("text", text->text, text->text_size));
+    KAIJU_TRY(check_span("tokens", tokens, capacity));
+    std::vector<kaiju::ChatMessage> list;
+    KAIJU_TRY(read_messages(messages, message_size, message_count, list));
+    if (flags & ~kChatFlags)
+      return kaiju::invalid_argument("unknown flags " + std::to_string(flags));
+    auto chat = model->model->chat();
+    if (!chat.ok()) return chat.status();
+    std::vector<int32_t> out;
+    const kaiju::VolatileText placed{text_of(text->text, text->text_size), text->depth};
+    auto cost = kaiju::format_volatile(**chat, list, placed, chat_parts(flags), out);
+    if (!cost.ok()) return cost.status();
+    text->prompt_tokens = cost->prompt_tokens;
+    text->stable_tokens = cost->stable_tokens;
+    text->stable_behind_history = cost->stable_behind_history;
     fill(out, tokens, capacity, count);
     return {};
   });

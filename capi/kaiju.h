@@ -394,6 +394,21 @@ typedef struct kaiju_message {
   size_t name_size;
 } kaiju_message;
 
+typedef struct kaiju_volatile { /* text that changes with every turn, and what it costs */
+  size_t struct_size;
+  const char* text; /* size 0: none */
+  size_t text_size;
+  /* how many messages follow the text.  1: it stands right before the newest message, behind the
+   * history; 0: it ends the prompt */
+  int32_t depth;
+  int32_t reserved; /* 0 */
+  /* Written by the call.  The first stable_tokens of prompt_tokens do not depend on the text: if the
+   * next prompt has another text, KV is found up to there at most, and what is behind is computed
+   * again.  stable_behind_history: the same with depth 1 */
+  int32_t prompt_tokens, stable_tokens, stable_behind_history;
+  int32_t reserved2;
+} kaiju_volatile;
+
 enum {                       /* kaiju_chat_format */
        KAIJU_CHAT_REPLY = 1, /* end with the tokens that start the character's reply */
        KAIJU_CHAT_CLOSE = 2, /* begin with the tokens that close a reply, if the previous reply
@@ -435,6 +450,22 @@ enum {
   KAIJU_DONE_REFUSED = 7      /* a verdict ended the reply, or every beam: `label` */
 };
 
+enum { /* Why the cached part of a prompt ends (docs/cache.md).  Nothing is said about KV that the
+          request may not share. */
+       KAIJU_REUSE_NONE = 0,      /* the request has not started */
+       KAIJU_REUSE_WHOLE = 1,     /* only the last token is left, which is always computed */
+       KAIJU_REUSE_DIFFERENT = 2, /* the cached text goes on with another token */
+       KAIJU_REUSE_NEW = 3,       /* the prompt goes on where the cached text ends */
+       KAIJU_REUSE_EVICTED = 4,   /* the next KV was here and was evicted */
+       KAIJU_REUSE_NO_WINDOW =
+           5, /* the KV of layers with full attention goes on, but that of layers
+                                     with a sliding window is not here */
+       KAIJU_REUSE_OTHER_SCOPE =
+           6,                  /* the session's request before named another character, salt or
+                                       number of shared tokens */
+       KAIJU_REUSE_NO_ROOM = 7 /* cached KV of the prompt had to be evicted to make room for it */
+};
+
 typedef struct kaiju_event { /* the pointers are borrowed until the engine is polled again or
                                 destroyed */
   kaiju_request request;
@@ -469,6 +500,11 @@ typedef struct kaiju_event { /* the pointers are borrowed until the engine is po
   int32_t stop;  /* DONE: what stopped the reply (KAIJU_DONE_*); -1: no stop token and no stop
                    string did */
   int32_t label; /* VERDICT, and DONE with KAIJU_DONE_REFUSED: index of a label; otherwise -1 */
+  int32_t reuse_end; /* KAIJU_REUSE_*: why cached_tokens is no larger */
+  int32_t
+      known_tokens;  /* the first tokens of the prompt that agree with the cache, usable or not */
+  int32_t known_end; /* KAIJU_REUSE_*: why known_tokens is no larger */
+  int32_t reserved3;
 } kaiju_event;
 
 typedef struct kaiju_metrics {
@@ -699,6 +735,16 @@ KAIJU_API kaiju_status kaiju_chat_format(const kaiju_model* model, const kaiju_m
                                          size_t message_size, size_t message_count, int32_t flags,
                                          int32_t* tokens, size_t capacity, size_t* count,
                                          kaiju_error** error);
+/* The same with a text among the messages that changes with every turn, such as the time or an
+ * author's note, and what that costs: kaiju_volatile.  The text becomes a part of the user's
+ * message that follows it or precedes it, an empty line apart; where neither is the user's, or the
+ * one that follows has a speaker's name, it becomes a user's message of its own. */
+KAIJU_API kaiju_status kaiju_chat_format_volatile(const kaiju_model* model,
+                                                  const kaiju_message* messages,
+                                                  size_t message_size, size_t message_count,
+                                                  int32_t flags, kaiju_volatile* text,
+                                                  int32_t* tokens, size_t capacity, size_t* count,
+                                                  kaiju_error** error);
 /* Returns how many of the oldest turns to drop so that card, turns and reply fit into the context.
  * If card, turns and reply do not fit, turns are dropped until the card and the remaining turns
  * fit into half of the context. Because so many turns are dropped at once, the prompt begins with

@@ -152,6 +152,7 @@ asio::awaitable<void> next(Service& service, const Wanted& wanted, Run& run, con
     if (event.kind != EventKind::kDone) continue;
     run.done = true;
     run.counts = event.counts;
+    run.reuse = event.reuse;
     if (run.request != 0) measure(service.metrics, event);
   }
 }
@@ -194,10 +195,12 @@ nlohmann::ordered_json reasons_of(const std::vector<Run>& runs) {
 
 nlohmann::ordered_json usage_of(const std::vector<Run>& runs) {
   const Sums sums = sums_of(runs);
+  nlohmann::ordered_json details{{"cached_tokens", sums.cached}};
+  if (runs.size() == 1) add_reuse(details, runs[0].reuse);
   return {{"prompt_tokens", sums.prompt},
           {"completion_tokens", sums.generated},
           {"total_tokens", sums.prompt + sums.generated},
-          {"prompt_tokens_details", {{"cached_tokens", sums.cached}}}};
+          {"prompt_tokens_details", std::move(details)}};
 }
 
 }  // namespace
@@ -222,6 +225,7 @@ void count_finished(Service& service, Exchange& exchange, const std::vector<Run>
   exchange.log["finish_reason"] = reasons_of(runs);
   exchange.log["prompt_tokens"] = sums.prompt;
   exchange.log["cached_tokens"] = sums.cached;
+  if (runs.size() == 1) add_reuse(exchange.log, runs[0].reuse);
   exchange.log["generated_tokens"] = sums.generated;
 }
 

@@ -24,6 +24,7 @@ struct Run {
   RequestId request = 0;
   std::vector<Choice> choices;  // best_of
   RequestCounts counts;
+  ReuseReport reuse;
   bool done = false;
   bool shown = false;  // a client could see something of it
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();

@@ -89,6 +89,17 @@ class AtLeast : public Guide {
 
 }  // namespace
 
+void add_reuse(nlohmann::ordered_json& to, const ReuseReport& reuse) {
+  const auto word = [](ReuseEnd end) {
+    constexpr const char* kWords[] = {"none",    "whole",     "different",   "new",
+                                      "evicted", "no_window", "other_scope", "no_room"};
+    return kWords[static_cast<size_t>(end)];
+  };
+  to["reuse_end"] = word(reuse.end);
+  to["known_tokens"] = reuse.known_tokens;
+  to["known_end"] = word(reuse.known_end);
+}
+
 std::unique_ptr<Guide> at_least(int32_t least, std::vector<int32_t> stop_tokens, int32_t vocabulary,
                                 int32_t sequences) {
   return std::make_unique<AtLeast>(least, stop_tokens, vocabulary, sequences);

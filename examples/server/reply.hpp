@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
 
@@ -63,6 +64,9 @@ struct Choice {
 
 // OpenAI's finish_reason; null while the reply goes on.
 const char* finish_reason(DoneReason reason);
+
+// Adds why no more of a prompt was found in the cache: reuse_end, known_tokens, known_end.
+void add_reuse(nlohmann::ordered_json& to, const ReuseReport& reuse);
 
 // Does not let a reply end before `least` tokens: until then its stop tokens cannot be sampled.
 std::unique_ptr<Guide> at_least(int32_t least, std::vector<int32_t> stop_tokens, int32_t vocabulary, int32_t sequences);

@@ -40,14 +40,16 @@ std::string_view shown(std::string_view text) {
   return text.substr(std::min(text.find_first_not_of(' '), text.size()));
 }
 
-Json done_json(size_t index, const Reply& kept) {
-  return {{"done", true},
-          {"turn", index},
-          {"reply", kept.text},
-          {"reason", kept.reason},
-          {"prompt_tokens", kept.prompt_tokens},
-          {"cached_tokens", kept.cached_tokens},
-          {"generated_tokens", kept.generated_tokens}};
+Json done_json(size_t index, const Reply& kept, const ReuseReport& reuse) {
+  Json done = {{"done", true},
+               {"turn", index},
+               {"reply", kept.text},
+               {"reason", kept.reason},
+               {"prompt_tokens", kept.prompt_tokens},
+               {"cached_tokens", kept.cached_tokens},
+               {"generated_tokens", kept.generated_tokens}};
+  add_reuse(done, reuse);
+  return done;
 }
 
 // One reply to a turn, from what the request wants to its last byte.
@@ -118,7 +120,7 @@ asio::awaitable<void> TurnReply::answer() {
   count_blocked(service_, exchange_, tenant_, wanted_, run_, [this] { return messages(); });
   mark.end();
   if (gone_) throw boost::system::system_error(asio::error::connection_reset);
-  const Json done = done_json(asked_.index, kept);
+  const Json done = done_json(asked_.index, kept, run_.reuse);
   if (wanted_.stream) {
     co_await exchange_.event(dump(done));
     co_await exchange_.end_events();

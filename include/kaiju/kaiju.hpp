@@ -33,6 +33,7 @@
 #include "kaiju/text/chat.hpp"
 #include "kaiju/text/message_gate.hpp"
 #include "kaiju/text/tokenizer.hpp"
+#include "kaiju/text/volatile_text.hpp"
 
 namespace kaiju {
 

@@ -93,7 +93,7 @@ TEST_CASE("a pinned prefix stays in the cache whatever else is computed, until i
   host.fill_the_cache();
   CHECK(host.found() == 130);
   kaiju_prefix_destroy(std::exchange(host.prefix, nullptr));
-  host.fill_the_cache();
+  for (int times = 0; times < 4; ++times) host.fill_the_cache();  // what was used is kept longer than what was not
   CHECK(host.found() == 0);
 }
 

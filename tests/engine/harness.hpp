@@ -83,6 +83,7 @@ struct Reply {
   Status status;
   int suspended = 0, resumed = 0;
   RequestCounts counts;
+  ReuseReport reuse;
   RequestTiming timing;
   std::vector<size_t> top_counts;
   std::vector<std::vector<float>> scores;
@@ -115,6 +116,7 @@ struct Harness {
       REQUIRE_FALSE((reply.done || reply.failed));
       reply.text += event.text;
       reply.counts = event.counts;
+      reply.reuse = event.reuse;
       reply.timing = event.timing;
       if (event.kind == EventKind::kToken) {
         reply.tokens.push_back(event.token);

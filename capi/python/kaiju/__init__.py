@@ -12,8 +12,8 @@ Options are keywords, named as in kaiju.h after the scope. Errors are kaiju.Erro
 threads may ask one engine for replies, and `async for text in session.stream(...)` works without a thread for each.
 """
 
-from ._c import (MOST_TEXT_BYTES, Chat, ConversationInfo, Device, Kind, Metrics, Part, Property, Reason, Role, Sampler,
-                 Status, TextProperty)
+from ._c import (MOST_TEXT_BYTES, Chat, ConversationInfo, Device, Kind, Metrics, Part, Property, Reason, Reuse, Role,
+                 Sampler, Status, TextProperty)
 from ._library import build_info, loaded_from, status_name, version, version_number
 from .bundled import Card, character_names, gate_path, model_path
 from .conversation import Conversation
@@ -22,7 +22,7 @@ from .errors import (BadModel, Busy, Cancelled, Closed, DeviceLost, Error, Input
                      LibraryMissing, NotFound, OutOfMemory, Unsupported, WrongType)
 from .events import Event, Reply
 from .gate import Gate
-from .model import DeviceInfo, Message, Model, Runtime, chat_turns_to_drop
+from .model import DeviceInfo, Message, Model, Placed, Runtime, chat_turns_to_drop
 from .options import Option, Options, option_describe, option_find, option_list, sampler_describe
 from .prefix import Prefix
 from .records import Replayed, record_describe, record_tokens
@@ -35,8 +35,10 @@ __all__ = [
     "BadModel", "Busy", "Cancelled", "Card", "Chat", "Closed", "Conversation", "ConversationInfo", "Device",
     "DeviceInfo", "DeviceLost", "Engine", "EngineInfo", "Error", "Event", "Gate", "InputOutput", "Internal",
     "InvalidArgument", "Kind", "LibraryMissing", "MOST_TEXT_BYTES", "Message", "Metrics", "Model", "NotFound",
-    "Option", "Options", "OutOfMemory", "Part", "Prefix", "Property", "Reason", "Replayed", "Reply", "Request", "Role",
-    "Runtime", "Sampler", "Session", "Status", "Stream", "TextProperty", "Unsupported", "WrongType", "build_info",
+    "Option", "Options", "OutOfMemory", "Part", "Placed", "Prefix", "Property", "Reason", "Replayed", "Reply", "Request",
+    "Reuse", "Role", "Runtime", "Sampler", "Session", "Status", "Stream", "TextProperty", "Unsupported", "WrongType",
+    "build_info",
     "character_names", "chat_turns_to_drop", "gate_path", "loaded_from", "model_path", "option_describe",
-    "option_find", "option_list", "record_describe", "record_tokens", "sampler_describe", "status_name", "version", "version_number",
+    "option_find", "option_list", "record_describe", "record_tokens", "sampler_describe", "status_name", "version",
+    "version_number",
 ]

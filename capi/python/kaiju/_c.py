@@ -95,6 +95,19 @@ class Reason(enum.IntEnum):
     REFUSED = 7
 
 
+class Reuse(enum.IntEnum):
+    """KAIJU_REUSE_*: why the cached part of a prompt ends."""
+
+    NONE = 0
+    WHOLE = 1
+    DIFFERENT = 2
+    NEW = 3
+    EVICTED = 4
+    NO_WINDOW = 5
+    OTHER_SCOPE = 6
+    NO_ROOM = 7
+
+
 class Part(enum.IntEnum):
     """KAIJU_TURN_*: a part of a turn."""
 
@@ -176,7 +189,8 @@ class Event(Struct):
                 ("text", P), ("text_size", SIZE), ("prompt_tokens", I32), ("cached_tokens", I32),
                 ("generated_tokens", I32), ("reserved2", I32), ("wait_nanoseconds", I64),
                 ("prefill_nanoseconds", I64), ("decode_nanoseconds", I64), ("scores", P), ("score_count", SIZE),
-                ("stop", I32), ("label", I32)]
+                ("stop", I32), ("label", I32), ("reuse_end", I32), ("known_tokens", I32),
+                ("known_end", I32), ("reserved3", I32)]
 
 
 class Metrics(Struct):
@@ -213,9 +227,16 @@ class Replayed(Struct):
                 ("compared_tokens", SIZE), ("differs_at", I64), ("recorded", I32), ("generated", I32)]
 
 
+class Volatile(Struct):
+    """kaiju_volatile: text that changes with every turn, and what it costs."""
+
+    _fields_ = [("struct_size", SIZE), ("text", TEXT), ("text_size", SIZE), ("depth", I32), ("reserved", I32),
+                ("prompt_tokens", I32), ("stable_tokens", I32), ("stable_behind_history", I32), ("reserved2", I32)]
+
+
 STRUCTS = {"option_info": OptionInfo, "device_info": DeviceInfo, "engine_info": EngineInfo, "message": Message,
            "event": Event, "metrics": Metrics, "conversation_info": ConversationInfo, "guide": Guide,
-           "replayed": Replayed}
+           "replayed": Replayed, "volatile": Volatile}
 
 CLOCK = c.CFUNCTYPE(I64, P)
 LOGITS = c.CFUNCTYPE(None, P, SIZE, P, SIZE, P)
@@ -261,6 +282,7 @@ FUNCTIONS: Dict[str, Tuple[object, ...]] = {
     "detokenize": (I32, P, P, SIZE, P, SIZE, P, P),
     "token_text": (I32, P, I32, P, SIZE, P, P),
     "chat_format": (I32, P, P, SIZE, SIZE, I32, P, SIZE, P, P),
+    "chat_format_volatile": (I32, P, P, SIZE, SIZE, I32, P, P, SIZE, P, P),
     "chat_turns_to_drop": (SIZE, P, SIZE, SIZE, SIZE, SIZE),
     "engine_create": (I32, P, P, P, P),
     "engine_destroy": (None, P),

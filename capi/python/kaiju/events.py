@@ -7,7 +7,7 @@ import enum
 from typing import Any, List, Optional, Tuple, Type, Union
 
 from ._c import Event as _CEvent
-from ._c import Kind, Reason, Status
+from ._c import Kind, Reason, Reuse, Status
 from ._library import text_of
 from .errors import Error, error_of
 
@@ -26,7 +26,7 @@ class Event:
 
     __slots__ = ("request", "user_data", "kind", "reason", "status", "tokens", "logprobs", "scores", "text",
                  "prompt_tokens", "cached_tokens", "generated_tokens", "wait_nanoseconds", "prefill_nanoseconds",
-                 "decode_nanoseconds", "stop", "label", "record")
+                 "decode_nanoseconds", "stop", "label", "reuse_end", "known_tokens", "known_end", "record")
 
     request: int
     user_data: Any  # what was given to submit
@@ -42,6 +42,9 @@ class Event:
     prompt_tokens: int
     cached_tokens: int
     generated_tokens: int
+    reuse_end: int  # a Reuse: why cached_tokens is no larger
+    known_tokens: int  # the first tokens of the prompt that agree with the cache, usable or not
+    known_end: int  # a Reuse: why known_tokens is no larger
     wait_nanoseconds: int
     prefill_nanoseconds: int
     decode_nanoseconds: int
@@ -61,6 +64,8 @@ class Event:
         self.generated_tokens = raw.generated_tokens
         self.wait_nanoseconds, self.prefill_nanoseconds = raw.wait_nanoseconds, raw.prefill_nanoseconds
         self.decode_nanoseconds, self.stop, self.label = raw.decode_nanoseconds, raw.stop, raw.label
+        self.reuse_end, self.known_end = _named(Reuse, raw.reuse_end), _named(Reuse, raw.known_end)
+        self.known_tokens = raw.known_tokens
         if self.kind in _LAST:
             self.reason, self.status = _named(Reason, self.reason), _named(Status, self.status)
 
@@ -131,6 +136,11 @@ class Reply(str):
     @property
     def cached_tokens(self) -> int:
         return self.done.cached_tokens
+
+    @property
+    def reuse_end(self) -> int:
+        """A Reuse: why cached_tokens is no larger."""
+        return self.done.reuse_end
 
     @property
     def generated_tokens(self) -> int:

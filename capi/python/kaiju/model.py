@@ -59,6 +59,26 @@ def messages_of(given: Any) -> List[Message]:
     return made
 
 
+def _array_of(messages: Any) -> Any:
+    """Messages as the library takes them."""
+    made = messages_of(messages)
+    array = (_c.Message * len(made))()
+    for slot, message in zip(array, made):
+        content = utf8(f"the text of role {message.role}", message.content)
+        name = utf8("a speaker's name", message.name)
+        slot.role, slot.content, slot.content_size = _ROLES[message.role], content, len(content)
+        slot.name, slot.name_size = name, len(name)
+    return array
+
+
+class Placed(NamedTuple):
+    """A prompt with a text that changes with every turn (kaiju_volatile)."""
+
+    tokens: List[int]
+    stable_tokens: int  # the first tokens, which do not depend on the text: what is behind is computed every turn
+    stable_behind_history: int  # stable_tokens if the text stood behind the history (depth 1)
+
+
 class DeviceInfo(NamedTuple):
     """kaiju_device_info; memory in bytes, 0: not known."""
 
@@ -230,16 +250,20 @@ class Model(Handle):
 
     def chat_format(self, messages: Messages, flags: int = Chat.REPLY) -> List[int]:
         """kaiju_chat_format: the tokens of messages, with what the chat format puts around them. flags: Chat."""
-        made = messages_of(messages)
-        array = (_c.Message * len(made))()
-        for slot, message in zip(array, made):
-            content = utf8(f"the text of role {message.role}", message.content)
-            name = utf8("a speaker's name", message.name)
-            slot.role, slot.content, slot.content_size = _ROLES[message.role], content, len(content)
-            slot.name, slot.name_size = name, len(name)
+        array = _array_of(messages)
         bits = whole("flags", flags, 31)
         return filled(lambda *buffer: call(lib.kaiju_chat_format, self._handle, array, c.sizeof(_c.Message),
-                                           len(made), bits, *buffer))
+                                           len(array), bits, *buffer))
+
+    def chat_format_volatile(self, messages: Messages, text: str, depth: int = 1, flags: int = Chat.REPLY) -> Placed:
+        """kaiju_chat_format_volatile: the same with a text that changes with every turn, and what that costs. depth:
+        how many messages follow the text; 1: it stands behind the history, right before the newest message."""
+        array = _array_of(messages)
+        bits, data = whole("flags", flags, 31), utf8("text", text)
+        placed = _c.Volatile(text=data, text_size=len(data), depth=whole("depth", depth, 31))
+        tokens = filled(lambda *buffer: call(lib.kaiju_chat_format_volatile, self._handle, array, c.sizeof(_c.Message),
+                                             len(array), bits, c.byref(placed), *buffer))
+        return Placed(tokens, placed.stable_tokens, placed.stable_behind_history)
 
     def is_stop_token(self, token: int) -> bool:
         return token in self.stop_tokens

@@ -16,6 +16,7 @@
 
 #include "kaiju/cache/need.hpp"
 #include "kaiju/cache/prefix_tree.hpp"
+#include "kaiju/cache/reuse_report.hpp"
 #include "kaiju/step/plan.hpp"
 
 namespace kaiju {
@@ -47,6 +48,8 @@ struct LeaseRequest {
   // A running sequence whose tokens before its next() are this prompt without its last token; null: none. Its last,
   // partly filled block is copied, so that only the prompt's last token is computed. Read during start only.
   const Lease* twin = nullptr;
+
+  Regions regions_before = {};  // of the session's request before; own is kNoDomain: there was none
 
   SequenceSize size() const { return {most_positions, chunk_tokens}; }
 };
@@ -96,7 +99,7 @@ class Lease {
     hold(tree, found);
     const bool taken = tree.take(need(tree, found), stash_);
     if (taken)
-      begin(tree, found, sink);
+      begin(tree, found, reuse, sink);
     else
       release_all(tree);
     request_.prompt = {};
@@ -109,6 +112,9 @@ class Lease {
   // Returns the first position whose global KV must be written. The global KV of all positions before write_from() is
   // in the cache already and must not be written again.
   int32_t write_from() const { return ready_ * kBlockTokens; }
+
+  // Returns what was found at the start, and why not more.
+  const ReuseReport& reuse_report() const { return report_; }
 
   // Moves next() past the tokens whose blocks other leases have computed since the last step. prepare() must be called
   // before each step is planned.
@@ -192,7 +198,7 @@ class Lease {
   NodeId copied_from(const Found& found) const;
   void hold(PrefixTree& tree, const Found& found);
   BlockNeed need(const PrefixTree& tree, const Found& found) const;
-  void begin(PrefixTree& tree, const Found& found, const EditSink& sink);
+  void begin(PrefixTree& tree, const Found& found, Reuse reuse, const EditSink& sink);
   void insert_prompt(PrefixTree& tree, const Found& found);
   void fill_tables(PrefixTree& tree, const Found& found, const EditSink& sink);
 
@@ -230,6 +236,10 @@ class Lease {
   void count_hit(PrefixTree& tree, NodeId node, int32_t position, int32_t tokens) const;
   void count_computed(PrefixTree& tree, int32_t count) const;
 
+  // -- the report: lease_report.hpp --
+  ReuseReport report(const PrefixTree& tree, const Found& found, Reuse reuse) const;
+  ReuseEnd known_end(const PrefixTree& tree, int32_t known) const;
+
   // -- the end: lease_finish.hpp --
   void leave_pending(PrefixTree& tree);
   void leave(PrefixTree& tree, NodeId node, bool keep_global);
@@ -242,6 +252,7 @@ class Lease {
 
   LeaseRequest request_;
   int32_t prompt_count_ = 0;
+  ReuseReport report_;
   std::vector<NodeId> path_;
   int32_t ready_ = 0;  // number of the path's first nodes whose global KV is written
   NodeId shared_tail_ = kNoNode;
@@ -275,4 +286,5 @@ class Lease {
 #include "kaiju/cache/detail/lease_finish.hpp"
 #include "kaiju/cache/detail/lease_follow.hpp"
 #include "kaiju/cache/detail/lease_points.hpp"
+#include "kaiju/cache/detail/lease_report.hpp"
 #include "kaiju/cache/detail/lease_start.hpp"

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "kaiju/base/buffer.hpp"
+#include "kaiju/base/float_state.hpp"
 #include "kaiju/cache/block_pool.hpp"
 #include "kaiju/cache/detail/evicted_names.hpp"
 #include "kaiju/cache/detail/resume_points.hpp"
@@ -187,6 +188,16 @@ class PrefixTree {
     return at(id).first_child != kNoNode && at(at(id).first_child).next_sibling != kNoNode;
   }
 
+  // Returns whether one of the newest few children belongs to the shared region or the own domain, and its KV is
+  // computed.
+  bool has_child_of(NodeId parent, const Regions& regions) const {
+    int32_t looked = 0;
+    for (NodeId id = at(parent).first_child; id != kNoNode && looked < kChildrenLooked;
+         id = at(id).next_sibling, ++looked)
+      if (at(id).ready() && (at(id).domain == regions.shared || at(id).domain == regions.own)) return true;
+    return false;
+  }
+
   // -- growing --
 
   // Adds a node whose KV is not computed and which has no blocks, and returns it. Returns kNoNode if the tree is full.
@@ -270,6 +281,7 @@ class PrefixTree {
   // Whether a point at the end of a block is worth its memory: one with so many blocks from the point above it, so many
   // before its path's end, on a path that was used `uses` times. It is, as long as memory is free.
   bool worth_point(int32_t above, int32_t behind, uint32_t uses) const {
+    const FloatState float_state;
     return pool_.has_free(BlockKind::kWindow) || points_.worth_adding(behind, above, uses);
   }
   // A node has no point, because it was not worth one: the policy learns whether it would have been used.

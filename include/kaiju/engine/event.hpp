@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kaiju/base/status.hpp"
+#include "kaiju/cache/reuse_report.hpp"
 #include "kaiju/engine/request.hpp"
 #include "kaiju/step/result.hpp"
 
@@ -74,6 +75,7 @@ struct Event {
   std::vector<LabelStatistics> statistics;
   std::string text;      // whole UTF-8, may be empty; kDone has text that was still held back
   int32_t stop = -1;     // kDone, kSequenceDone: what stopped the reply (DoneReason); -1: no token and no string did
+  ReuseReport reuse;     // why counts.cached_tokens is no larger
   RequestCounts counts;  // so far; final in kDone
   RequestTiming timing;  // so far; final in kDone
   // kDone and kSequenceDone of a request with RequestOptions::record; else null. reply_record.hpp.

@@ -26,6 +26,7 @@ NAMES = {
     "model_load": "Model", "model_destroy": "Model.close", "model_number": "Model.number", "model_text": "Model.text",
     "model_stop_tokens": "Model.stop_tokens", "model_label": "Model.label", "tokenize": "Model.tokenize",
     "detokenize": "Model.detokenize", "token_text": "Model.token_bytes", "chat_format": "Model.chat_format",
+    "chat_format_volatile": "Model.chat_format_volatile",
     "chat_turns_to_drop": "chat_turns_to_drop",
     "engine_create": "Engine", "engine_destroy": "Engine.close", "engine_submit": "Session.submit",
     "engine_guide": "Engine.guide", "engine_set_limit": "Engine.set_limit", "options_set_logits_hook": "Options.set",
@@ -53,13 +54,13 @@ NAMES = {
 }
 ENUMS = {  # by the prefix of the constants
     "KAIJU_MODEL_": (kaiju.Property, kaiju.TextProperty), "KAIJU_ROLE_": (kaiju.Role,), "KAIJU_CHAT_": (kaiju.Chat,),
-    "KAIJU_EVENT_": (kaiju.Kind,), "KAIJU_DONE_": (kaiju.Reason,), "KAIJU_TURN_": (kaiju.Part,),
+    "KAIJU_EVENT_": (kaiju.Kind,), "KAIJU_DONE_": (kaiju.Reason,), "KAIJU_REUSE_": (kaiju.Reuse,), "KAIJU_TURN_": (kaiju.Part,),
     "KAIJU_SAMPLER_": (kaiju.Sampler,), "KAIJU_DEVICE_": (kaiju.Device,),
     "KAIJU_": (kaiju.Status,),
 }
 # Fields that Python shows otherwise, or not.
 OF_EVENTS = {"token_count": "tokens", "logprob_count": "logprobs",
-             "text_size": "text", "score_count": "scores", "reserved": None, "reserved2": None}
+             "text_size": "text", "score_count": "scores", "reserved": None, "reserved2": None, "reserved3": None}
 KINDS = {"int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32, "int64_t": ctypes.c_int64,
          "uint64_t": ctypes.c_uint64, "size_t": ctypes.c_size_t, "double": ctypes.c_double, "void": None,
          "kaiju_status": ctypes.c_int32, "kaiju_option": ctypes.c_int32, "kaiju_sampler": ctypes.c_int32,

@@ -194,6 +194,25 @@ class Kept(OfEngine):
 
 
 class Conversations(OfEngine):
+    def test_a_reply_says_why_no_more_of_its_prompt_was_cached(self):
+        session = self.engine.session()
+        first = session.generate([1, 20, 21, 22], max_tokens=8, stop_token=-1)
+        self.assertEqual((first.cached_tokens, first.reuse_end), (0, kaiju.Reuse.NEW))
+        session.truncate(6)
+        again = session.generate([25, 26], max_tokens=2, stop_token=-1)
+        self.assertEqual((again.cached_tokens, again.reuse_end), (6, kaiju.Reuse.DIFFERENT))
+        self.assertEqual((again.done.known_tokens, again.done.known_end), (6, kaiju.Reuse.DIFFERENT))
+
+    def test_text_that_changes_every_turn_is_placed_behind_the_history(self):
+        messages = [("card", "Pip\nPip is a robot."), ("user", "one"), ("character", "two"), ("user", "three")]
+        placed = model.chat_format_volatile(messages, "It is noon.")
+        changed = messages[:-1] + [("user", "It is noon.\n\nthree")]
+        self.assertEqual(placed.tokens, model.chat_format(changed))
+        self.assertGreater(placed.stable_tokens, len(model.chat_format(messages[:3], 0)) - 1)
+        deep = model.chat_format_volatile(messages, "It is noon.", depth=3)
+        self.assertLess(deep.stable_tokens, deep.stable_behind_history)
+        self.assertEqual(deep.stable_behind_history, placed.stable_tokens)
+
     def test_a_conversation_keeps_its_turns(self):
         talk = self.engine.conversation(card=CARD)
         head = model.chat_format([("card", "\n".join(CARD))], 0)

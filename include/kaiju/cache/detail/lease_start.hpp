@@ -121,10 +121,11 @@ inline BlockNeed Lease::need(const PrefixTree& tree, const Found& found) const {
 }
 
 // With all blocks in hand.
-inline void Lease::begin(PrefixTree& tree, const Found& found, const EditSink& sink) {
+inline void Lease::begin(PrefixTree& tree, const Found& found, Reuse reuse, const EditSink& sink) {
   next_ = found.resume;
   completed_ = next_ / kBlockTokens;
   count_found(tree, found);
+  report_ = report(tree, found, reuse);
   insert_prompt(tree, found);
   use_points(tree, found);
   fill_tables(tree, found, sink);

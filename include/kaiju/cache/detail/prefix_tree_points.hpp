@@ -103,6 +103,7 @@ inline void PrefixTree::use_path(NodeId tip, uint32_t uses) {
 // Gives up the point that is worth least: what only it kept may be evicted now, and is found as long as it is not.
 // False: there is none.
 inline bool PrefixTree::give_up_point() {
+  const FloatState float_state;
   constexpr int kTries = 8;
   const auto unheld = [&](int32_t place) {
     const Node& own = at(points_.at(place).node);

@@ -24,6 +24,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "kaiju/base/float_state.hpp"
+
 namespace kaiju {
 
 // What is known of a resume point before its age: how far it lies behind the end of its path, or that sequences branch
@@ -107,6 +109,7 @@ class ReuseCurves {
     return place == 0 || place == PointClass::kBranch ? kGuess : kGuessBehind;
   }
   static void refresh(Curve& curve, float guess) {
+    const FloatState float_state;
     float chance[kBins], reached = curve.open;
     for (int b = kBins - 1; b >= 0; --b) {
       const float unused = curve.seen[b] - curve.used[b];  // these were there for half of this age

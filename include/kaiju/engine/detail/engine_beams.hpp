@@ -183,6 +183,7 @@ inline void EngineImpl::copy_beam(const Sequence& parent, Sequence& child) {
   child.beam.scores = parent.beam.scores;
   child.beam.sample = parent.beam.sample;
   child.counts = parent.counts;
+  child.reuse = parent.reuse;
   child.text = parent.text;
   child.admitted = parent.admitted;
   child.first_token = parent.first_token;

@@ -397,6 +397,7 @@ inline Event EngineImpl::event_of(const Sequence& sequence, EventKind kind) cons
   event.user_data = sequence.request->user_data;
   event.sequence = sequence.index;
   event.counts = sequence.counts;
+  event.reuse = sequence.reuse;
   event.timing = {ns(sequence.request->submitted, sequence.admitted), ns(sequence.admitted, sequence.first_token),
                   ns(sequence.first_token, sequence.last_token)};
   return event;

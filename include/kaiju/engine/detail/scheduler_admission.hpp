@@ -134,6 +134,9 @@ inline LeaseRequest Scheduler::lease_request(Sequence& sequence) {
   request.prompt = *sequence.tokens;
   request.most_positions = sequence.leased_positions = positions_to_lease(sequence);
   request.chunk_tokens = limits_.chunk_tokens;
+  if (!sequence.request->regions_before)
+    sequence.request->regions_before = books_.regions_before(sequence.request->session);
+  request.regions_before = *sequence.request->regions_before;
   request.regions = books_.regions(sequence.request->session, sequence.request->scope);
   request.owner = sequence.request->session;
   request.counted_from = sequence.counted;
@@ -154,7 +157,10 @@ inline bool Scheduler::start(Sequence& sequence, StepPlan& plan) {
     free_slots_.pop_back();
     sequence.next = sequence.lease.next();
     sequence.counts.prompt_tokens = sequence.request->prompt_count;
-    if (!sequence.ran_before) sequence.counts.cached_tokens = std::min(sequence.next, sequence.request->prompt_count);
+    if (!sequence.ran_before) {
+      sequence.counts.cached_tokens = std::min(sequence.next, sequence.request->prompt_count);
+      sequence.reuse = sequence.lease.reuse_report();
+    }
     if (sequence.state == SequenceState::kPromoting)
       (sequence.promoted_from_file ? tree_.stats().hit_file : tree_.stats().hit_host) +=
           static_cast<uint64_t>(std::max(0, sequence.next - std::max(sequence.resident, sequence.counted)));

@@ -51,6 +51,7 @@ struct Request : std::enable_shared_from_this<Request> {
   std::optional<TimePoint> deadline;
   Scope scope;
   TimePoint submitted;
+  std::optional<Regions> regions_before;  // of the session's request before; nullopt: not looked up yet
 
   // Progress.
   std::vector<Sequence*> sequences;     // by index; null: left the scheduler, or never came there
@@ -110,6 +111,7 @@ struct Sequence {
   std::vector<float> scores;                           // with max_tokens 0: of the prompt
   int32_t refused_label = -1;                          // of the verdict that ended it
   RequestCounts counts;
+  ReuseReport reuse;
   TimePoint admitted, first_token, last_token;
 
   int32_t token_count() const { return static_cast<int32_t>(tokens->size()); }

@@ -20,6 +20,7 @@ struct SessionBook {
   DomainId shared = kNoDomain;  // those of its last request, held until the next one's: a character's version stays
                                 // while sessions use it
   DomainId own = kNoDomain;
+  int32_t shared_tokens = 0;  // of its last request
   DomainId family_domain = kNoDomain;
   NodeId pinned = kNoNode;                 // the end of the path that is pinned for it
   std::deque<std::vector<NodeRef>> turns;  // resume points of its newest turns, newest last
@@ -48,7 +49,13 @@ class SessionBooks {
     release(to);
     to.shared = shared;
     to.own = own;
+    to.shared_tokens = scope.shared_tokens;
     return {shared, scope.shared_tokens, own};
+  }
+  // The domains of the session's last request, to be compared with others; own is kNoDomain before the first.
+  Regions regions_before(SessionId session) {
+    const SessionBook& of = book(session);
+    return {of.shared, of.shared_tokens, of.own};
   }
   // What is known of the session's history, in the domains of its last request, or else of its family.
   KnownPath known_path(SessionId session, std::span<const int32_t> tokens) const {
