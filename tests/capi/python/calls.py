@@ -510,6 +510,28 @@ class Facts(OfEngine):
                           {"beams": 4, "beam_candidates": 2}):
                 self.assertRaises(kaiju.InvalidArgument, lambda: engine.session().reply("Hello!", **wrong))
 
+    def test_a_recorded_reply_is_computed_again(self):
+        with self.engine.model.engine() as engine:
+            reply = engine.session().reply("Hello!", max_tokens=12, temperature=0.9, seed=5, record=1)
+            self.assertEqual(kaiju.record_tokens(reply.record)[-len(reply.tokens):], reply.tokens)
+            self.assertEqual(kaiju.record_describe(reply.record)["seed"], 5)
+            again = engine.replay(reply.record)
+            self.assertEqual((again.same_model, again.differs_at, again.recorded, again.compared_tokens), (True, None, None, len(reply.tokens)))
+            self.assertIsNone(engine.session().reply("Hello!", max_tokens=2).record)
+            with self.assertRaises(kaiju.BadModel):
+                engine.replay(reply.record[:-1])
+            with self.assertRaises(kaiju.BadModel):
+                kaiju.record_describe(b"nothing")
+
+    def test_the_weights_in_memory_are_looked_at(self):
+        with self.engine.model.engine() as engine:
+            looked, whole = engine.scrub(1 << 30)
+            self.assertTrue(whole)
+            parts = []
+            while not parts or not parts[-1][1]:
+                parts.append(engine.scrub(looked // 3))
+            self.assertEqual(sum(count for count, _ in parts), looked)
+
     def test_events_keep_what_they_show(self):
         session = self.engine.session()
         session.submit(STORY, max_tokens=3, stop_token=-1, user_data="mine", logprobs=2)
