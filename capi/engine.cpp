@@ -225,6 +225,17 @@ void kaiju_engine_wake(kaiju_engine* engine) {
   if (engine) guard(nullptr, [&] { return engine->engine->wake(), Status(); });
 }
 
+kaiju_status kaiju_engine_set_head(kaiju_engine* engine, const char* path, kaiju_error** error) {
+  return guard(error, [&]() -> Status {
+    if (!engine) return missing("engine");
+    const auto& own = engine->model->checkpoint();
+    if (!path) return engine->engine->set_head(own);
+    const auto headed = kaiju::with_head(own, path);
+    if (!headed.ok()) return headed.status();
+    return engine->engine->set_head(*headed);
+  });
+}
+
 kaiju_status kaiju_engine_scrub(kaiju_engine* engine, size_t most_bytes, size_t* bytes,
                                 int32_t* whole, kaiju_error** error) {
   return guard(error, [&]() -> Status {

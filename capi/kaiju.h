@@ -826,6 +826,13 @@ KAIJU_API void kaiju_engine_wake(kaiju_engine* engine);
 KAIJU_API kaiju_status kaiju_engine_metrics(const kaiju_engine* engine, kaiju_metrics* out);
 KAIJU_API kaiju_status kaiju_engine_describe(const kaiju_engine* engine, kaiju_engine_info* out);
 
+/* Gives the engine another classifier, from a file of kaiju-head for the same checkpoint with the
+ * same labels, from the next step on, for replies under way too; NULL: the one that the model was
+ * loaded with.  KV and replies stay as they are.  An error leaves the classifier as it was.  Returns
+ * KAIJU_INVALID_ARGUMENT for the head of another checkpoint or of other labels.  The rules of
+ * kaiju_session_save for steps apply. */
+KAIJU_API kaiju_status kaiju_engine_set_head(kaiju_engine* engine, const char* path,
+                                             kaiju_error** error);
 /* Looks at the next part of the weights as they are in memory, of `most_bytes` or somewhat more,
  * round and round, and compares it with what was loaded.  *bytes: how much this call has looked at;
  * *whole: 1 if it has ended a pass over all weights; both may be NULL.  Call it when there is nothing

@@ -55,6 +55,9 @@ class CudaExecutor final : public Executor {
     return {};
   }
 
+  Status set_head(const std::shared_ptr<const Checkpoint>& checkpoint) override {
+    return worker_->set_head(checkpoint);
+  }
   Result<Scrubbed> scrub(size_t most_bytes) override { return worker_->scrub(most_bytes); }
 
   Result<HostMemory> host_memory(size_t bytes, const char* what) override { return worker_->host_memory(bytes, what); }

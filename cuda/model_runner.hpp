@@ -14,6 +14,7 @@
 #include "kv_pool.hpp"
 #include "one_row_step.hpp"
 #include "step_inputs.hpp"
+#include "weights.hpp"
 
 namespace kaiju::cuda {
 
@@ -28,6 +29,8 @@ class ModelRunner {
   const Weights& weights() const { return weights_; }  // on the GPU
   const KvPool& pool() const { return pool_; }
   const DeviceBuffer<std::byte>& weight_memory() const { return weight_memory_; }
+  // Waits for the device.
+  Status set_classifier(const Weights& from) { return copy_classifier(from, weights_, device_->stream()); }
   const float* logits() const { return logits_.data(); }  // [logit_rows, vocab_size]
   int32_t logit_rows() const { return logit_rows_; }
   // [slot_count + step_tokens, labels] without their bias: of the rows sampled from, in the order of the samples, then

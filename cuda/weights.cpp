@@ -155,4 +155,21 @@ Status upload(Weights& weights, cudaStream_t stream, DeviceBuffer<std::byte>& me
   return {};
 }
 
+Status copy_classifier(const Weights& from, Weights& to, cudaStream_t stream) {
+  const auto copy = [&](const auto* source, const auto* target, size_t count) {
+    void* const place = const_cast<void*>(static_cast<const void*>(target));
+    return copied(cudaMemcpyAsync(place, source, count * sizeof *source, cudaMemcpyHostToDevice, stream));
+  };
+  const auto out = static_cast<size_t>(from.classifier.out), in = static_cast<size_t>(from.classifier.in);
+  std::vector<int8_t> weight(out * in);  // read from the file, which may have been cut short
+  KAIJU_TRY(from.checkpoint->read(std::as_bytes(std::span(from.classifier.weight, weight.size())),
+                                  reinterpret_cast<std::byte*>(weight.data())));
+  KAIJU_TRY(copy(weight.data(), to.classifier.weight, weight.size()));
+  KAIJU_TRY(copy(from.classifier.row_sum, to.classifier.row_sum, out));
+  KAIJU_TRY(copy(from.classifier.scale, to.classifier.scale, out));
+  KAIJU_TRY(copied(cudaStreamSynchronize(stream)));
+  to.classifier_bias = from.classifier_bias;
+  return {};
+}
+
 }  // namespace kaiju::cuda

@@ -13,4 +13,8 @@ namespace kaiju::cuda {
 // of `rope` stay on the host.
 Status upload(Weights& weights, cudaStream_t stream, DeviceBuffer<std::byte>& memory);
 
+// Copies the classifier of `from`, which is in host memory, to the place of the one of `to` on the GPU. Waits for the
+// stream.
+Status copy_classifier(const Weights& from, Weights& to, cudaStream_t stream);
+
 }  // namespace kaiju::cuda

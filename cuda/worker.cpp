@@ -148,6 +148,17 @@ Status Worker::finish(const StepPlan& plan, const Slots& slots, int32_t turn, co
   return {};
 }
 
+Status Worker::set_head(const std::shared_ptr<const Checkpoint>& checkpoint) {
+  const CurrentDevice current(device_->index());
+  Result<Weights> read = Weights::from(checkpoint);
+  if (!read.ok()) return read.status();
+  KAIJU_TRY(runner_.set_classifier(*read));
+  Result<WeightSums> sums = WeightSums::make(device_, runner_.weight_memory());
+  if (!sums.ok()) return sums.status();
+  sums_ = std::move(*sums);
+  return {};
+}
+
 Result<Scrubbed> Worker::scrub(size_t most_bytes) {
   const CurrentDevice current(device_->index());
   return sums_.look(most_bytes);

@@ -40,6 +40,8 @@ class Worker {
   // Waits for the step started in that turn and completes its answer. `slots`: as the step left them.
   Status finish(const StepPlan& plan, const Slots& slots, int32_t turn, const FloatState& float_state,
                 StepResult& answer);
+  // As Executor::set_head().
+  Status set_head(const std::shared_ptr<const Checkpoint>& checkpoint);
   // As Executor::scrub().
   Result<Scrubbed> scrub(size_t most_bytes);
   // As Executor::host_memory().

@@ -44,6 +44,10 @@ class ProcessExecutor final : public Executor {
     return executor_->finish(plan, result);
   }
   bool runs_beside_host() const override { return executor_->runs_beside_host(); }
+  Status set_head(const std::shared_ptr<const Checkpoint>& checkpoint) override {
+    KAIJU_TRY(check_process());
+    return executor_->set_head(checkpoint);
+  }
   Result<Scrubbed> scrub(size_t most_bytes) override {
     KAIJU_TRY(check_process());
     return executor_->scrub(most_bytes);

@@ -17,6 +17,7 @@
 #include "assets.hpp"
 #include "chats.hpp"
 #include "failure.hpp"
+#include "heads.hpp"
 #include "openai.hpp"
 #include "options.hpp"
 #include "origins.hpp"
@@ -182,6 +183,7 @@ int serve(const Options& options) {
   BlockedLog blocked_log(options.blocked_log);
   Recorder recorder(options.journal, options.journal_key, options.journal_mib);
   Watch watch(io, driver, **model, {options.scrub_mib << 20, options.canaries, options.canary_seconds});
+  Heads heads(driver, *model, options.heads);
   const std::string own_name = (*model)->config().name;
   Service service{.io = io,
                   .server = server,
@@ -196,6 +198,7 @@ int serve(const Options& options) {
                   .gate = gate,
                   .blocked_log = blocked_log,
                   .recorder = recorder,
+                  .heads = heads,
                   .watch = watch,
                   .defaults = options.defaults,
                   .created = unix_time(),
@@ -205,6 +208,7 @@ int serve(const Options& options) {
   add_meta_routes(server, service);
   add_tier_routes(server, service);
   add_journal_routes(server, service);
+  add_head_routes(server, service);
   std::unique_ptr<Store> store;
   if (options.store != "none" && (*model)->chat().ok()) {
     store = open_store(options.store, **model);

@@ -51,6 +51,9 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
                "a message that the gate blocks is answered after as long as recent replies took");
   option("--blocked-log", options.blocked_log, "FILE",
          "log of blocked messages and ended replies in JSON lines, with what was said; none: no log");
+  option("--heads", options.heads, "FOLDER",
+         "other classifiers of this model, to change to while it serves (POST /heads)")
+      ->check(CLI::ExistingDirectory);
   CLI::Option* const journal_key = option("--journal-key", options.journal_key, "FILE",
                                           "key of the journal: head -c 48 /dev/urandom | base64 -w 0 makes one");
   option("--journal", options.journal, "FOLDER",

@@ -17,6 +17,7 @@
 
 namespace kaiju::server {
 
+class Heads;
 class Recorder;
 class Watch;
 
@@ -34,6 +35,7 @@ struct Service {
   Gate& gate;
   BlockedLog& blocked_log;
   Recorder& recorder;
+  Heads& heads;
   Watch& watch;
   Defaults defaults;
   int64_t created;            // Unix time

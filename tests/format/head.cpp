@@ -49,12 +49,20 @@ struct Files {
   std::string model = folder / "model", head = folder / "head";
 };
 
-std::vector<float> scores_of(const std::shared_ptr<const Checkpoint>& checkpoint) {
+std::shared_ptr<kaiju::Engine> engine_of(const std::shared_ptr<const Checkpoint>& checkpoint,
+                                         const std::string& backend = "auto") {
   auto model = kaiju::Model::create(checkpoint);
   REQUIRE(model.ok());
-  auto engine = (*model)->create_engine();
+  kaiju::RunOptions options;
+  options.executor.backend = backend;
+  auto engine = (*model)->create_engine(options);
+  INFO(engine.status().message());
   REQUIRE(engine.ok());
-  auto session = kaiju::Session::create(*engine);
+  return *engine;
+}
+
+std::vector<float> scores_of(const std::shared_ptr<kaiju::Engine>& engine) {
+  auto session = kaiju::Session::create(engine);
   REQUIRE(session.ok());
   kaiju::RequestOptions options;
   options.scores = true;
@@ -62,6 +70,15 @@ std::vector<float> scores_of(const std::shared_ptr<const Checkpoint>& checkpoint
   auto done = session->generate(std::vector<int32_t>{1, 9, 4}, options);
   REQUIRE(done.ok());
   return done->scores;
+}
+
+std::vector<float> scores_of(const std::shared_ptr<const Checkpoint>& checkpoint) {
+  return scores_of(engine_of(checkpoint));
+}
+
+void change_classifier(tiny::Parts& parts) {
+  parts.put<float>("classifier.bias", 0, 0.75f);
+  parts.put<float>("classifier.scalar", 0, 0.015625f);
 }
 
 }  // namespace
@@ -87,22 +104,58 @@ TEST_CASE("a model with the head that was taken out of it is the same model") {
 
 TEST_CASE("a model with another head has the scores of a checkpoint with that classifier, and its own digest") {
   Files files;
-  const auto change = [](tiny::Parts& parts) {
-    parts.put<float>("classifier.bias", 0, 0.75f);
-    parts.put<float>("classifier.scalar", 0, 0.015625f);
-  };
   const std::vector<float> before = scores_of(open(files.model));
-  files.edit_head(change);
+  files.edit_head(change_classifier);
   auto headed = kaiju::with_head(open(files.model), files.head);
   REQUIRE(headed.ok());
   CHECK((*headed)->digest() == open(files.model)->digest());
 
   tiny::Parts whole = tiny::take_apart(tiny::read_file(files.model));
-  change(whole);
+  change_classifier(whole);
   tiny::seal(whole);
   tiny::write_file(files.folder / "whole", tiny::assemble(whole));
   CHECK(scores_of(*headed) == scores_of(open(files.folder / "whole")));
   CHECK(scores_of(*headed) != before);
+}
+
+TEST_CASE("an engine takes another head between replies, and the one before back, on every backend") {
+  Files files;
+  const auto model = open(files.model);
+  files.edit_head(change_classifier);
+  auto headed = kaiju::with_head(model, files.head);
+  REQUIRE(headed.ok());
+  for (const std::string& backend : kaiju::backend_names()) {
+    INFO(backend);
+    const auto engine = engine_of(model, backend), with_other = engine_of(*headed, backend);
+    const std::vector<float> before = scores_of(engine), after = scores_of(with_other);
+    CHECK(before != after);
+    for (int i = 0; i < 3; ++i) {
+      REQUIRE(engine->set_head(*headed).ok());
+      CHECK(scores_of(engine) == after);
+      CHECK(engine->scrub(size_t{1} << 30).ok());
+      REQUIRE(engine->set_head(model).ok());
+      CHECK(scores_of(engine) == before);
+      CHECK(engine->scrub(size_t{1} << 30).ok());
+    }
+  }
+}
+
+TEST_CASE("an engine refuses the head of another model, and one with other labels") {
+  Files files;
+  const auto engine = engine_of(open(files.model));
+  const std::vector<float> before = scores_of(engine);
+  files.edit_head([](tiny::Parts& parts) {
+    parts.edit_config([](auto& config) { config["labels"] = std::vector<std::string>{"sad", "rude"}; });
+  });
+  auto headed = kaiju::with_head(open(files.model), files.head);
+  REQUIRE(headed.ok());
+  CHECK(tiny::contains(engine->set_head(*headed).message(), "other labels"));
+  kaiju::ModelConfig config = labelled();
+  config.name = "another";
+  const Files others(config);
+  CHECK(engine->set_head(open(others.model)).code() == StatusCode::kInvalidArgument);
+  CHECK(engine->set_head(nullptr).code() == StatusCode::kInvalidArgument);
+  CHECK(scores_of(engine) == before);
 }
 
 TEST_CASE("a model without a classifier can be given one") {

@@ -2,7 +2,11 @@
 
     python3 safety.py KAIJU_SERVER MODEL"""
 import json
+import os
+import pathlib
+import subprocess
 import sys
+import tempfile
 import unittest
 
 from running import Running
@@ -16,6 +20,28 @@ def ask(server, content, key=None, **fields):
     status, _, text = server.ask("POST", "/v1/chat/completions", {
         "messages": [{"role": "user", "content": content}], "max_tokens": 30, "seed": 3, **fields}, headers)
     return status, json.loads(text)
+
+
+def raise_bias(head):
+    """Makes the first label of a head file very likely."""
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "import"))
+    import numpy as np
+    from checkpoint_file import TYPES, CheckpointFile
+    data = pathlib.Path(head).read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:8 + size])
+    meta = header.pop("__metadata__")
+    tensors = {name: np.frombuffer(data[8 + size + each["data_offsets"][0]:8 + size + each["data_offsets"][1]], TYPES[each["dtype"]]).copy()
+               for name, each in header.items()}
+    tensors["classifier.bias"][0] = 30
+    out = CheckpointFile(head, meta["arithmetic"], meta["config"], {name: (each["dtype"], tuple(each["shape"])) for name, each in header.items()})
+    try:
+        out.open()
+        for name, values in tensors.items():
+            out.put(name, values)
+        out.finish()
+    finally:
+        out.discard()
 
 
 class Safety(unittest.TestCase):
@@ -36,6 +62,31 @@ class Safety(unittest.TestCase):
             self.assertIn(words, answer["error"]["message"])
         for body in {"tier": "adult", "label": "dull", "limit": 1}, {"tier": "", "label": "violence"}, {"label": "violence", "limit": 2}:
             self.assertEqual(server.ask("POST", "/tiers", body)[0], 400)
+
+    def test_the_head_is_changed_while_the_server_runs_and_back(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        head = os.path.join(folder.name, "careful.safetensors")
+        subprocess.run([os.path.join(os.path.dirname(sys.argv[1]), "kaiju-head"), sys.argv[2], "--out", head], check=True, stdout=subprocess.DEVNULL)
+        raise_bias(head)
+        server = Running("--heads", folder.name, "--limit", "adult:violence=0.5")
+        self.addCleanup(server.stop)
+        reason = lambda: ask(server, FINE, tier="adult")[1]["choices"][0]["finish_reason"]
+        before = reason()
+        self.assertNotEqual(before, "content_filter")
+        status, answer = server.post("/heads", head="careful")
+        self.assertEqual((status, answer), (200, {"head": "careful", "previous": "model", "heads": ["model", "careful"]}))
+        self.assertEqual(reason(), "content_filter")
+        self.assertEqual(server.post("/heads", head=answer["previous"])[1]["head"], "model")
+        self.assertEqual(reason(), before)
+        self.assertEqual(server.get("/heads"), {"head": "model", "previous": "careful", "heads": ["model", "careful"]})
+        for name, status in ("../careful", 404), ("dull", 404), ("", 400):
+            self.assertEqual(server.post("/heads", head=name)[0], status)
+        with open(head, "r+b") as file:  # damaged
+            file.seek(-1, os.SEEK_END)
+            file.write(b"\xff")
+        self.assertEqual(server.post("/heads", head="careful")[0] // 100, 5)
+        self.assertEqual((server.get("/heads")["head"], reason()), ("model", before))
 
     def test_a_key_has_a_tier_that_its_requests_cannot_leave(self):
         server = Running("--limit", "minor:violence=0", "--limit", "adult:violence=1",

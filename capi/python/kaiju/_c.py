@@ -300,6 +300,7 @@ FUNCTIONS: Dict[str, Tuple[object, ...]] = {
     "engine_wait": (I32, P, I64),
     "engine_wake": (None, P),
     "engine_metrics": (I32, P, P),
+    "engine_set_head": (I32, P, P, P),
     "engine_scrub": (I32, P, SIZE, P, P, P),
     "engine_record": (I32, P, REQUEST, P, SIZE, P, P),
     "record_describe": (I32, P, SIZE, P, SIZE, P, P),

@@ -358,6 +358,11 @@ class Engine(Handle):
         values = {name: getattr(info, name) for name in EngineInfo._fields}
         return EngineInfo(**{**values, "backend": text_of(info.backend)})
 
+    def set_head(self, path: Optional[Path] = None) -> None:
+        """kaiju_engine_set_head: another classifier from a file, for replies under way too; None: the model's own."""
+        with self._alone():
+            call(lib.kaiju_engine_set_head, self._handle, None if path is None else c_path(path))
+
     def scrub(self, most_bytes: int = 64 << 20) -> Tuple[int, bool]:
         """kaiju_engine_scrub: bytes of weights in memory that it looked at, and whether that ended a pass over all.
         BadModel if bits have changed."""

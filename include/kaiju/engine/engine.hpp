@@ -43,6 +43,8 @@
 
 namespace kaiju {
 
+class Checkpoint;  // kaiju/format/checkpoint.hpp
+
 class EngineImpl;
 class Executor;
 class Pieces;
@@ -216,6 +218,11 @@ class Engine {
   // cancelled, and ends at the next step.
   Status generate(SessionId session, std::span<const int32_t> tokens, const RequestOptions& options,
                   const Function<bool(std::string_view text)>& on_text, Event& done);
+  // Scores with another classifier from the next step on, in replies under way too: `checkpoint` is the engine's own
+  // with another head (with_head), and must have the labels of the engine in the same order (kInvalidArgument). Giving
+  // the checkpoint before back is the way back. KV and replies stay as they are. The rules of save_session for steps
+  // apply.
+  Status set_head(const std::shared_ptr<const Checkpoint>& checkpoint);
   // Looks at the next part of the weights in the executor's memory, of `most_bytes` or somewhat more, round and round,
   // and compares it with what was loaded. Call it when there is nothing to step: a GPU looks at some 2 TB a second, a
   // processor at some 10 GB. kBadModel, which names the place, if bits have changed: then no reply can be trusted, and

@@ -59,8 +59,19 @@ class ExecutorFor final : public Executor {
   }
 
   Result<Scrubbed> scrub(size_t most_bytes) override {
-    if (!weight_check_) weight_check_ = std::make_unique<WeightCheck>(weights_);
+    if (!weight_check_)
+      weight_check_ = std::make_unique<WeightCheck>(weights_, head_ ? *head_->checkpoint : *weights_.checkpoint);
     return weight_check_->look(most_bytes);
+  }
+
+  Status set_head(const std::shared_ptr<const Checkpoint>& checkpoint) override {
+    Result<Weights> read = Weights::from(checkpoint);
+    if (!read.ok()) return read.status();
+    head_ = std::make_unique<Weights>(std::move(read).value());
+    weights_.classifier = head_->classifier;
+    weights_.classifier_bias = head_->classifier_bias;
+    weight_check_.reset();
+    return {};
   }
 
  private:
@@ -260,6 +271,7 @@ class ExecutorFor final : public Executor {
 
   std::unique_ptr<B> backend_;
   Weights weights_;
+  std::unique_ptr<Weights> head_;              // whose classifier is used; null: that of weights_ as they were made
   std::unique_ptr<WeightCheck> weight_check_;  // null before the first scrub
   Slots slots_;
   std::vector<KvSlot> kv_slots_;

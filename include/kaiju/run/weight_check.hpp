@@ -16,10 +16,10 @@ namespace kaiju {
 
 class WeightCheck {
  public:
-  // The tensors must have the digests of their file; the constants, those that they have now.
-  explicit WeightCheck(const Weights& weights) : digest_(make_tensor_digest()) {
-    for (const TensorInfo& tensor : weights.checkpoint->tensors())
-      places_.push_back({tensor.name, tensor.bytes, tensor.digest});
+  // The tensors must have the digests of their file; the constants, those that they have now. Both arguments must
+  // outlive the object.
+  WeightCheck(const Weights& weights, const Checkpoint& checkpoint) : digest_(make_tensor_digest()) {
+    for (const TensorInfo& tensor : checkpoint.tensors()) places_.push_back({tensor.name, tensor.bytes, tensor.digest});
     for (const auto& values : weights.constants) add_constants(std::as_bytes(std::span(values)));
     for (const auto& values : weights.rope) add_constants(std::as_bytes(std::span(values)));
     add_constants(std::as_bytes(std::span(weights.classifier_bias)));

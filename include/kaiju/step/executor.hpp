@@ -1,6 +1,8 @@
 // Executor: the interface between the engine, which decides what a step computes, and the code that computes the step.
 #pragma once
 
+#include <memory>
+
 #include "kaiju/base/buffer.hpp"
 #include "kaiju/base/status.hpp"
 #include "kaiju/step/plan.hpp"
@@ -8,6 +10,8 @@
 #include "kaiju/step/scrubbed.hpp"
 
 namespace kaiju {
+
+class Checkpoint;
 
 // An Executor owns the KV memory, the workspaces and the slots (the places of running sequences), which are all
 // allocated at its creation. An Executor allows one thread at a time.
@@ -36,6 +40,13 @@ class Executor {
   virtual Result<Scrubbed> scrub(size_t most_bytes) {
     (void)most_bytes;
     return Status(StatusCode::kUnsupported, "this executor cannot look at its weights");
+  }
+  // Scores with the classifier of `checkpoint` from now on, which is the executor's own but for its classifier, and has
+  // the same labels (Engine::set_head checks that). Not between start and finish. An error leaves the classifier as it
+  // was.
+  virtual Status set_head(const std::shared_ptr<const Checkpoint>& checkpoint) {
+    (void)checkpoint;
+    return Status(StatusCode::kUnsupported, "this executor cannot change its classifier");
   }
   // Allocates host memory that transfers access fastest: pinned memory, for a GPU. Transfers may also use other host
   // memory. The engine calls host_memory at most once, before the first plan. Memory from host_memory may outlive the

@@ -97,6 +97,9 @@ KAIJU_INLINE const EngineOptions& Engine::options() const { return impl_->option
 KAIJU_INLINE const Pieces* Engine::pieces() const { return impl_->pieces(); }
 KAIJU_INLINE TimePoint Engine::now() const { return impl_->now(); }
 KAIJU_INLINE Status Engine::check_ledger() const { return impl_->check_ledger(); }
+KAIJU_INLINE Status Engine::set_head(const std::shared_ptr<const Checkpoint>& checkpoint) {
+  return impl_->set_head(checkpoint);
+}
 KAIJU_INLINE Result<Scrubbed> Engine::scrub(size_t most_bytes) { return impl_->scrub(most_bytes); }
 KAIJU_INLINE const PrefixTree& Engine::cache() const { return impl_->cache(); }
 

@@ -83,6 +83,7 @@ class EngineImpl {
   size_t pending() const;
   Status generate(SessionId session, std::span<const int32_t> tokens, const RequestOptions& options,
                   const Function<bool(std::string_view text)>& on_text, Event& done);
+  Status set_head(const std::shared_ptr<const Checkpoint>& checkpoint);
   Result<Scrubbed> scrub(size_t most_bytes);
   Metrics metrics() const;
   Status status() const;

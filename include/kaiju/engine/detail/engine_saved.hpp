@@ -4,6 +4,7 @@
 
 #include "kaiju/cache/known_path.hpp"
 #include "kaiju/engine/detail/engine_impl.hpp"
+#include "kaiju/format/checkpoint.hpp"
 
 namespace kaiju {
 
@@ -31,6 +32,15 @@ inline Answer EngineImpl::between_steps(Body body) {
   });
   inbox_.leave_step();
   return answer;
+}
+
+inline Status EngineImpl::set_head(const std::shared_ptr<const Checkpoint>& checkpoint) {
+  if (!checkpoint) return invalid_argument("no checkpoint");
+  if (!cache().identity().starts_with(checkpoint->digest()))
+    return invalid_argument("the head is one of the model " + checkpoint->digest() + ", and not of this engine's");
+  if (checkpoint->config().labels != info().labels)
+    return invalid_argument("the head has other labels than this engine's model: load the model with it anew");
+  return between_steps<Status>([&] { return executor_->set_head(checkpoint); });
 }
 
 inline Result<Scrubbed> EngineImpl::scrub(size_t most_bytes) {
