@@ -30,7 +30,7 @@ endforeach()
 
 # The docs, and at the same relative places what their links lead to: the test installed_docs finds a link that leads nowhere.
 foreach(path LICENSE README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md Dockerfile cuda/Dockerfile capi/kaiju.h capi/python/README.md
-        examples/minimal.cpp examples/host_loop.c examples/yes_or_no.c examples/chat/model/README.md examples/train/README.md examples/server/README.md examples/server/grafana.json
+        examples/minimal.cpp examples/host_loop.c examples/yes_or_no.c examples/chat/model/README.md examples/train/README.md examples/server/README.md examples/server/grafana.json examples/server/alerts.yml tests/server/alerts_test.yml
         examples/tools/compare.cpp tests/cuda/tiles.cpp tests/golden/reproduce.py tests/golden/reproduce_2.py tests/import/against_transformers.py
         tests/import/refusals.py tests/import/gemma.py examples/train/eval/safety_adversarial.jsonl examples/train/eval/safety_intense.jsonl)
   get_filename_component(folder ${path} DIRECTORY)
