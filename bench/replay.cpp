@@ -6,6 +6,7 @@
 #include <cmath>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "bench/replay/drive.hpp"
 #include "bench/replay/machine.hpp"
 #include "bench/replay/mooncake.hpp"
+#include "bench/replay/regimes.hpp"
 #include "bench/replay/report.hpp"
 #include "bench/replay/scripted.hpp"
 #include "bench/replay/traffic.hpp"
@@ -29,6 +31,7 @@ namespace {
 struct Options {
   replay::TrafficOptions traffic;
   std::string trace;
+  std::string regime;
   int32_t in_turn = 0;
   std::string preset = "small";
   std::string model;
@@ -55,7 +58,9 @@ replay::Trace make_trace(const Options& options) {
   constexpr int32_t kRounds = 6, kHistoryTokens = 8192;
   if (!options.trace.empty()) return read_trace(options.trace);
   if (options.in_turn > 0) return replay::make_in_turn(options.in_turn, kRounds, kHistoryTokens);
-  Result<replay::Trace> traffic = replay::make_traffic(options.traffic);
+  const std::optional<replay::Regime> regime = replay::regime_called(options.regime);
+  Result<replay::Trace> traffic =
+      regime ? replay::make_regime(*regime, options.traffic) : replay::make_traffic(options.traffic);
   if (traffic.status().code() == StatusCode::kInvalidArgument)
     throw CLI::ValidationError("traffic", traffic.status().message());
   return value_of(std::move(traffic));
@@ -65,8 +70,9 @@ std::string describe(const Options& options) {
   if (!options.trace.empty()) return tools::printable(options.trace);
   if (options.in_turn > 0) return fmt::format("{} sessions in turn", options.in_turn);
   const replay::TrafficOptions& t = options.traffic;
-  return fmt::format("{} conversations on {} characters, seed {}: {:g} h measured after {:g} h", t.conversations,
-                     t.characters, t.seed, t.hours, t.warm_up_hours);
+  return fmt::format("{}{} conversations on {} characters, seed {}: {:g} h measured after {:g} h",
+                     options.regime.empty() ? "" : options.regime + ": ", t.conversations, t.characters, t.seed,
+                     t.hours, t.warm_up_hours);
 }
 
 void check_lengths(const replay::Trace& trace, const ModelConfig& config) {
@@ -236,6 +242,12 @@ void add_replay(CLI::App& app, int& status) {
           ->add_option("--in-turn", options->in_turn,
                        "instead of chat traffic: this many sessions with nothing in common, one turn each in rotation")
           ->check(tools::whole_number(1, 1 << 20));
+  CLI::Option* regime =
+      command
+          ->add_option("--regime", options->regime,
+                       "traffic of this kind: retokenised, edits, lorebook, group, visitors or agents")
+          ->check(CLI::IsMember(
+              std::vector<std::string>(std::begin(replay::kRegimeNames), std::end(replay::kRegimeNames))));
   CLI::Option* preset = command
                             ->add_option("--preset", options->preset,
                                          "model whose KV sizes and step times are used: nano, small, medium or large")
@@ -285,7 +297,8 @@ void add_replay(CLI::App& app, int& status) {
       ->check(tools::whole_number(0, 1 << 24))
       ->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
-  trace->excludes(in_turn);
+  trace->excludes(in_turn)->excludes(regime);
+  in_turn->excludes(regime);
   for (CLI::Option* each : add_traffic_options(*command, options->traffic)) {
     trace->excludes(each);
     in_turn->excludes(each);

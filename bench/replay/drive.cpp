@@ -136,11 +136,17 @@ class Driver {
       const Text& text = texts[static_cast<size_t>(index)];
       const int32_t count = trace_.token_count(index);
       int32_t* out = tokens_.data() + (text.end - count);
-      if (static_cast<size_t>(text.content) < replies_.size() && !replies_[static_cast<size_t>(text.content)].empty())
-        std::copy_n(replies_[static_cast<size_t>(text.content)].begin(), count, out);
+      if (const std::vector<int32_t>* reply = reply_of(text))
+        std::copy_n(reply->begin() + (text.first - first_of_[static_cast<size_t>(text.content)]), count, out);
       else
         for (int32_t i = 0; i < count; ++i) out[i] = token_of(text.content, text.first + i, vocab);
     }
+  }
+
+  // What the engine said in place of the text's words; null: nothing.
+  const std::vector<int32_t>* reply_of(const Text& text) const {
+    const auto content = static_cast<size_t>(text.content);
+    return content < replies_.size() && !replies_[content].empty() ? &replies_[content] : nullptr;
   }
 
   Status step() {
@@ -224,8 +230,9 @@ class Driver {
     Running& running = running_[static_cast<size_t>(index)];
     if (options_.replies_from_engine && request.reply != kNone) {
       const auto content = static_cast<size_t>(trace_.texts[static_cast<size_t>(request.reply)].content);
-      if (replies_.size() <= content) replies_.resize(content + 1);
+      if (replies_.size() <= content) replies_.resize(content + 1), first_of_.resize(content + 1);
       replies_[content] = running.reply;
+      first_of_[content] = trace_.prompt_tokens(request);
     }
     if (options_.sample_every > 0 && trace_.measured(request) && !running.reply.empty() &&
         sampled_++ % options_.sample_every == 0)
@@ -246,6 +253,7 @@ class Driver {
   std::vector<Place> places_;                  // one a conversation
   std::vector<Running> running_;               // one a request
   std::vector<std::vector<int32_t>> replies_;  // by content: what the engine said
+  std::vector<int32_t> first_of_;              // by content: Text::first of the first word that it said
   std::vector<int32_t> tokens_;
   double now_ = 0;
   int32_t unfinished_ = 0, sampled_ = 0;

@@ -48,9 +48,10 @@ std::string in_detail(const Report& report, const Point& point) {
   out += row("infinite cache", percent(point.infinite));
   out += row("missed", percent(1 - hit_rate(f)));
   out += row("  new", share(f.cache.miss_new));
-  out += row("  evicted", share(f.cache.miss_evicted));
-  out +=
-      row("  no window near", share(f.cache.miss_window), "one more resume point for each request would have found it");
+  out += row("  evicted", share(f.cache.miss_evicted),
+             "one more kept point, with its blocks, for each request would have found it");
+  out += row("  no window near", share(f.cache.miss_window),
+             "one more kept point for each request would have found it: its blocks are here");
   out += row("  last token", share(f.cache.miss_last));
   out += row("first token, p50", fmt::format("{:.1f} ms", f.first_token_ms_at(0.5)));
   out += row("first token, p90", fmt::format("{:.1f} ms", f.first_token_ms_at(0.9)));

@@ -28,7 +28,7 @@ enum class RequestKind : uint8_t {
 struct Request {
   double seconds = 0;      // when it arrives
   int32_t prompt = kNone;  // its last text
-  int32_t reply = kNone;   // the text it generates, whose `before` is `prompt`; kNone: nothing
+  int32_t reply = kNone;   // the last text it generates: all of them are behind `prompt`; kNone: nothing
   int32_t conversation = 0;
   RequestKind kind = RequestKind::kTurn;
   bool leaves = false;  // the user goes away after it
@@ -47,7 +47,9 @@ struct Trace {
     return t.before == kNone ? t.end : t.end - texts[static_cast<size_t>(t.before)].end;
   }
   int32_t prompt_tokens(const Request& request) const { return texts[static_cast<size_t>(request.prompt)].end; }
-  int32_t reply_tokens(const Request& request) const { return request.reply == kNone ? 0 : token_count(request.reply); }
+  int32_t reply_tokens(const Request& request) const {
+    return request.reply == kNone ? 0 : texts[static_cast<size_t>(request.reply)].end - prompt_tokens(request);
+  }
   // The first text of the prompt that ends with `text`.
   int32_t root(int32_t text) const {
     while (texts[static_cast<size_t>(text)].before != kNone) text = texts[static_cast<size_t>(text)].before;

@@ -5,37 +5,12 @@
 #include <queue>
 #include <string>
 
-#include "kaiju/base/random.hpp"
+#include "bench/replay/dice.hpp"
 
 namespace kaiju::replay {
 namespace {
 
 constexpr double kHour = 3600;
-constexpr int32_t kUserTokensMost = 300;
-
-// One stream of the seed's random numbers.
-class Dice {
- public:
-  Dice(uint64_t seed, uint32_t stream) : seed_(seed), stream_(stream) {}
-  double uniform() { return static_cast<double>(random_bits(seed_, stream_, drawn_++) >> 11) * 0x1p-53; }
-  bool chance(double probability) { return uniform() < probability; }
-  int32_t between(int32_t least, int32_t most) { return least + static_cast<int32_t>(uniform() * (most - least + 1)); }
-  // Box and Muller, "A note on the generation of random normal deviates", 1958.
-  double normal() {
-    const double radius = std::sqrt(-2 * std::log(1 - uniform()));
-    return radius * std::cos(6.283185307179586 * uniform());
-  }
-  double log_normal(double median, double sigma) { return median * std::exp(sigma * normal()); }
-  // 1, 2, ...
-  int32_t geometric(double mean) {
-    return 1 + static_cast<int32_t>(std::log(1 - uniform()) / std::log(1 - 1 / std::max(mean, 1.0001)));
-  }
-
- private:
-  uint64_t seed_;
-  uint32_t stream_;
-  uint64_t drawn_ = 0;
-};
 
 struct Character {
   int32_t root = kNone;  // the text of the version that new sittings get
@@ -252,7 +227,7 @@ class Generator {
 
 }  // namespace
 
-Result<Trace> make_traffic(const TrafficOptions& options) {
+Status check_traffic(const TrafficOptions& options) {
   if (options.conversations < 1 || options.characters < 1)
     return invalid_argument("traffic needs at least one conversation and one character");
   if (options.prompt_tokens_least < 1 || options.prompt_tokens_least > options.prompt_tokens_most)
@@ -266,6 +241,11 @@ Result<Trace> make_traffic(const TrafficOptions& options) {
         "a context of " + std::to_string(options.context) +
         " tokens has no room for the longest character prompt, one truncation step and a turn: give at least " +
         std::to_string(least_context));
+  return {};
+}
+
+Result<Trace> make_traffic(const TrafficOptions& options) {
+  KAIJU_TRY(check_traffic(options));
   return Generator(options).make();
 }
 

@@ -31,6 +31,10 @@ struct TrafficOptions {
   double versions_per_day = 0.2;  // edits of a character by its author; seen from a user's next sitting on
 };
 
+inline constexpr int32_t kUserTokensMost = 300;  // of a message
+
+// kInvalidArgument when the options contradict each other: the message names the option.
+Status check_traffic(const TrafficOptions& options);
 // The same options give the same trace. kInvalidArgument when they contradict each other: the message names the option.
 Result<Trace> make_traffic(const TrafficOptions& options);
 
