@@ -224,8 +224,8 @@ class Engine {
   // apply.
   Status set_head(const std::shared_ptr<const Checkpoint>& checkpoint);
   // Looks at the next part of the weights in the executor's memory, of `most_bytes` or somewhat more, round and round,
-  // and compares it with what was loaded. Call it when there is nothing to step: a GPU looks at some 2 TB a second, a
-  // processor at some 10 GB. kBadModel, which names the place, if bits have changed: then no reply can be trusted, and
+  // and compares it with what was loaded. Call it when there is nothing to step: a GPU looks at some 1 TB a second, a
+  // processor at 5 to 10 GB. kBadModel, which names the place, if bits have changed: then no reply can be trusted, and
   // the process should end. The rules of save_session for steps apply.
   Result<Scrubbed> scrub(size_t most_bytes);
   Metrics metrics() const;
