@@ -269,6 +269,8 @@ enum {
   /* string: a secret; requests with the same salt share the KV of the tokens after the shared
      region */
   KAIJU_SESSION_SALT = 402,
+  /* string: whose share of memory and steps (kaiju_engine_set_share) the request takes */
+  KAIJU_SESSION_TENANT = 403,
 
   /* string, 16 to 1024 bytes: the key that save seals with; restore accepts only what was sealed
      with the same key */
@@ -527,7 +529,30 @@ typedef struct kaiju_metrics {
   uint64_t tier_blocks_lost; /* blocks lost to failed copies and to damage; their KV is computed
                                 again */
   uint64_t tier_file_failed; /* 1: the file failed and is not used any more */
+  /* of cache_blocks_evicted: although a share was promised more (kaiju_share) */
+  uint64_t cache_blocks_over_floors;
 } kaiju_metrics;
+
+enum { /* whose share it is: a tenant's KV behind shared regions, or a character's shared region */
+       KAIJU_SHARE_TENANT = 1,
+       KAIJU_SHARE_CHARACTER = 2
+};
+typedef struct kaiju_share {
+  size_t struct_size;
+  /* While the share has so many bytes of cache blocks or fewer, no request of another share evicts
+   * any.  What is above the ceiling goes first, and a request of the share makes room for itself by
+   * evicting KV of the share; what running requests use may exceed it.  0: none */
+  uint64_t cache_floor_bytes, cache_ceiling_bytes;
+  /* The part, from 0 to 1, of each step's tokens and of the places of running requests that the
+   * share gets if it asks for so much, and the most that it gets.  0: none */
+  double step_floor, step_ceiling;
+} kaiju_share;
+typedef struct kaiju_share_usage {
+  size_t struct_size;
+  uint64_t cache_bytes;     /* of cache blocks on the device that hold its KV */
+  uint64_t running;         /* requests */
+  uint64_t tokens_computed; /* in steps, since the share was set */
+} kaiju_share_usage;
 
 typedef struct kaiju_conversation_info {
   size_t struct_size;
@@ -768,6 +793,18 @@ KAIJU_API kaiju_status kaiju_engine_guide(kaiju_engine* engine, kaiju_request re
 KAIJU_API kaiju_status kaiju_engine_set_limit(kaiju_engine* engine, const char* tier,
                                               const char* label, double limit,
                                               kaiju_error** error);
+/* Gives a tenant (KAIJU_SESSION_TENANT) or a character (KAIJU_SESSION_CHARACTER) a share of memory and
+ * of steps, or changes it, from the next step on (docs/cache.md#shares).  `name` ends with a zero
+ * byte.  What requests of that name compute from then on is charged to the share.  Returns
+ * KAIJU_INVALID_ARGUMENT if the name is empty, if a floor is above its ceiling, or if all floors
+ * together leave no room for a request of the whole context, or no place for one request, without a
+ * share. */
+KAIJU_API kaiju_status kaiju_engine_set_share(kaiju_engine* engine, int32_t of, const char* name,
+                                              const kaiju_share* share, kaiju_error** error);
+/* Returns what a share has as of the last step.  Returns KAIJU_NOT_FOUND if kaiju_engine_set_share
+ * was not called for it. */
+KAIJU_API kaiju_status kaiju_engine_share_usage(const kaiju_engine* engine, int32_t of,
+                                                const char* name, kaiju_share_usage* out);
 /* Cancels a request at the next step; the request then ends with a DONE event.  The ids of unknown
  * and finished requests are ignored. */
 KAIJU_API kaiju_status kaiju_engine_cancel(kaiju_engine* engine, kaiju_request request);

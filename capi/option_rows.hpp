@@ -129,6 +129,8 @@ inline constexpr Row kRows[] = {
      "length of the shared region in tokens"},
     {KAIJU_SESSION_SALT, "session.salt", 's', false, 0, 0, 0,
      "a secret; requests with the same salt share the KV after the shared region"},
+    {KAIJU_SESSION_TENANT, "session.tenant", 's', false, 0, 0, 0,
+     "whose share of memory and steps the request takes"},
     {KAIJU_SESSION_KEY, "session.key", 's', false, 0, 0, 0,
      "the key that seals saved sessions, 16 to 1024 bytes"},
     {KAIJU_SESSION_KV, "session.kv", 'i', false, 0, 1, 1,

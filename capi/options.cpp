@@ -194,6 +194,7 @@ Scope scope_of(const kaiju_options* options) {
   scope.character = get<std::string>(options, KAIJU_SESSION_CHARACTER, "");
   scope.shared_tokens = get_int32(options, KAIJU_SESSION_SHARED_TOKENS);
   scope.salt = get<std::string>(options, KAIJU_SESSION_SALT, "");
+  scope.tenant = get<std::string>(options, KAIJU_SESSION_TENANT, "");
   return scope;
 }
 

@@ -67,6 +67,7 @@ std::string metrics_of(const Service& service, const Exchange& exchange) {
                                    .connections = service.server.connections(),
                                    .unfinished = service.driver.unfinished(),
                                    .accounts = service.tenants.accounts(),
+                                   .shares = service.tenants.shares_of(engine),
                                    .by_key = service.tenants.may_see_others(exchange)});
 }
 

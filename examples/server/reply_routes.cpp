@@ -151,6 +151,7 @@ void TurnReply::start_run(std::unique_ptr<Guide> guide) {
 Scope TurnReply::scope() const {
   Scope scope;
   scope.salt = service_.tenants.salt(tenant_, fields_.text("cache_salt"));
+  scope.tenant = tenant_.name;
   scope.character = asked_.loaded.cast.region;
   scope.shared_tokens = static_cast<int32_t>(asked_.loaded.cast.head.size());
   return scope;

@@ -134,6 +134,13 @@ class Sampler(enum.IntEnum):
     DYNAMIC_TEMPERATURE = 15
 
 
+class ShareOf(enum.IntEnum):
+    """KAIJU_SHARE_*: whose share of memory and steps it is."""
+
+    TENANT = 1
+    CHARACTER = 2
+
+
 class Device(enum.IntEnum):
     """KAIJU_DEVICE_*: the kind of a device."""
 
@@ -202,7 +209,7 @@ class Metrics(Struct):
         "cache_window_blocks_free", "prompt_tokens", "hit_shared", "hit_own", "hit_other", "miss_new", "miss_evicted",
         "miss_window", "miss_last", "requests_suspended", "hit_host", "hit_file", "host_bytes", "host_blocks",
         "host_blocks_in", "host_blocks_out", "file_bytes", "file_blocks", "file_blocks_in", "file_blocks_out",
-        "tier_blocks_lost", "tier_file_failed")]
+        "tier_blocks_lost", "tier_file_failed", "cache_blocks_over_floors")]
 
 
 class ConversationInfo(Struct):
@@ -219,6 +226,19 @@ class Guide(Struct):
                 ("bias_count", SIZE)]
 
 
+class Share(Struct):
+    """kaiju_share: floor and ceiling of memory and of steps."""
+
+    _fields_ = [("struct_size", SIZE), ("cache_floor_bytes", U64), ("cache_ceiling_bytes", U64), ("step_floor", F64),
+                ("step_ceiling", F64)]
+
+
+class ShareUsage(Struct):
+    """kaiju_share_usage, a snapshot."""
+
+    _fields_ = [("struct_size", SIZE), ("cache_bytes", U64), ("running", U64), ("tokens_computed", U64)]
+
+
 class Volatile(Struct):
     """kaiju_volatile: text that changes with every turn, and what it costs."""
 
@@ -228,7 +248,7 @@ class Volatile(Struct):
 
 STRUCTS = {"option_info": OptionInfo, "device_info": DeviceInfo, "engine_info": EngineInfo, "message": Message,
            "event": Event, "metrics": Metrics, "conversation_info": ConversationInfo, "guide": Guide,
-           "volatile": Volatile}
+           "volatile": Volatile, "share": Share, "share_usage": ShareUsage}
 
 CLOCK = c.CFUNCTYPE(I64, P)
 LOGITS = c.CFUNCTYPE(None, P, SIZE, P, SIZE, P)
@@ -281,6 +301,8 @@ FUNCTIONS: Dict[str, Tuple[object, ...]] = {
     "engine_submit": (I32, P, P, P, SIZE, P, P, P, P),
     "engine_guide": (I32, P, REQUEST, P, P),
     "engine_set_limit": (I32, P, P, P, F64, P),
+    "engine_set_share": (I32, P, I32, P, P, P),
+    "engine_share_usage": (I32, P, I32, P, P),
     "engine_cancel": (I32, P, REQUEST),
     "engine_suspend": (I32, P, REQUEST),
     "engine_resume": (I32, P, REQUEST),

@@ -16,7 +16,7 @@ from typing import (TYPE_CHECKING, Any, Callable, Deque, Dict, Iterator, List, M
                     Tuple)
 
 from . import _c
-from ._c import Status
+from ._c import ShareOf, Status
 from ._handle import Handle, Path, c_path, instance, nanoseconds, whole
 from ._library import call, check, lib, text_of
 from .errors import Busy, Error, InvalidArgument, WrongType, error_of
@@ -335,6 +335,22 @@ class Engine(Handle):
         """kaiju_engine_set_limit: the probability of a label, from 0 to 1, that makes a verdict on replies with
         tier=`tier`; None: no limit. Replies under way follow."""
         call(lib.kaiju_engine_set_limit, self._handle, tier.encode(), label.encode(), 2.0 if limit is None else limit)
+
+    def set_share(self, name: str, of: int = ShareOf.TENANT, cache_floor_bytes: int = 0, cache_ceiling_bytes: int = 0,
+                  step_floor: float = 0.0, step_ceiling: float = 0.0) -> None:
+        """kaiju_engine_set_share: what a tenant (the option tenant) or a character is promised of memory and of each
+        step, and the most that it gets; 0: none."""
+        share = _c.Share(cache_floor_bytes=whole("cache_floor_bytes", cache_floor_bytes, 63),
+                         cache_ceiling_bytes=whole("cache_ceiling_bytes", cache_ceiling_bytes, 63),
+                         step_floor=step_floor, step_ceiling=step_ceiling)
+        call(lib.kaiju_engine_set_share, self._handle, whole("of", of), name.encode(), c.byref(share))
+
+    def share_usage(self, name: str, of: int = ShareOf.TENANT) -> _c.ShareUsage:
+        """kaiju_engine_share_usage: what a share has as of the last step."""
+        made = _c.ShareUsage()
+        check(lib.kaiju_engine_share_usage(self._handle, whole("of", of), name.encode(), c.byref(made)),
+              f"there is no share of {name!r}: set_share makes one")
+        return made
 
     def now(self) -> int:
         """kaiju_engine_now: the engine's clock in nanoseconds. A deadline is this and something more."""

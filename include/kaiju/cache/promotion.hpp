@@ -174,7 +174,7 @@ class Promotion {
     const BlockNeed rest = left_for_lease(tree, request);
     if (!feasible(tree, promised, rest)) return Staged::kNoRoom;
     if (const Staged staged = stage(tree); staged != Staged::kReady) return staged;
-    if (!take(tree) || !insert(tree)) return Staged::kNoRoom;
+    if (!take(tree, request.claimant) || !insert(tree)) return Staged::kNoRoom;
     promised += rest;
     return Staged::kReady;
   }
@@ -210,9 +210,9 @@ class Promotion {
     }
     return Staged::kReady;
   }
-  bool take(PrefixTree& tree) {
+  bool take(PrefixTree& tree, const Claimant& claimant) {
     PerKind<std::vector<BlockId>> taken;
-    if (!tree.take(own_need(), taken)) return false;
+    if (!tree.take(own_need(), taken, claimant)) return false;
     for (Piece& piece : pieces_) {
       piece.block = taken[piece.kind].back();
       taken[piece.kind].pop_back();

@@ -33,6 +33,7 @@
 #include "kaiju/base/status.hpp"
 #include "kaiju/base/time.hpp"
 #include "kaiju/cache/options.hpp"
+#include "kaiju/cache/share_limits.hpp"
 #include "kaiju/engine/event.hpp"
 #include "kaiju/engine/metrics.hpp"
 #include "kaiju/engine/request.hpp"
@@ -183,6 +184,15 @@ class Engine {
   // tier exists from its first limit on. Requests under way follow from the next step on. Returns kInvalidArgument if
   // the model has no such label.
   Status set_limit(const std::string& tier, const std::string& label, std::optional<double> limit);
+
+  // Gives a tenant or a character's shared region a share of memory and of steps, or changes it, from the next step on.
+  // Without limits the share stays and is counted. What requests of that name compute from then on is charged to it; KV
+  // that is cached under a salt or a character already stays uncharged until it has gone. Returns kInvalidArgument if
+  // the name is empty, if a floor is above its ceiling, or if all floors together leave no room for a request of the
+  // whole context, or no place for one sequence, without a share; the message has the numbers.
+  Status set_share(ShareOf of, const std::string& name, const ShareLimits& limits);
+  // Returns what a share has as of the last step. Returns kNotFound if set_share was not called for it.
+  Result<ShareUsage> share_usage(ShareOf of, const std::string& name) const;
 
   // -- the loop --
   // Runs one step: admits requests, plans the step, computes it and produces its events. Returns ok if there is nothing

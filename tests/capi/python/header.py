@@ -30,6 +30,7 @@ NAMES = {
     "chat_turns_to_drop": "chat_turns_to_drop",
     "engine_create": "Engine", "engine_destroy": "Engine.close", "engine_submit": "Session.submit",
     "engine_guide": "Engine.guide", "engine_set_limit": "Engine.set_limit", "options_set_logits_hook": "Options.set",
+    "engine_set_share": "Engine.set_share", "engine_share_usage": "Engine.share_usage",
     "engine_cancel": "Engine.cancel", "engine_suspend": "Engine.suspend", "engine_resume": "Engine.resume",
     "engine_now": "Engine.now", "engine_step": "Engine.step", "engine_poll": "Engine.poll",
     "engine_pending": "Engine.pending", "engine_wait": "Engine.wait", "engine_wake": "Engine.wake",
@@ -54,7 +55,7 @@ NAMES = {
 }
 ENUMS = {  # by the prefix of the constants
     "KAIJU_MODEL_": (kaiju.Property, kaiju.TextProperty), "KAIJU_ROLE_": (kaiju.Role,), "KAIJU_CHAT_": (kaiju.Chat,),
-    "KAIJU_EVENT_": (kaiju.Kind,), "KAIJU_DONE_": (kaiju.Reason,), "KAIJU_REUSE_": (kaiju.Reuse,), "KAIJU_TURN_": (kaiju.Part,),
+    "KAIJU_EVENT_": (kaiju.Kind,), "KAIJU_DONE_": (kaiju.Reason,), "KAIJU_REUSE_": (kaiju.Reuse,), "KAIJU_SHARE_": (kaiju.ShareOf,), "KAIJU_TURN_": (kaiju.Part,),
     "KAIJU_SAMPLER_": (kaiju.Sampler,), "KAIJU_DEVICE_": (kaiju.Device,),
     "KAIJU_": (kaiju.Status,),
 }

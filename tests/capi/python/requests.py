@@ -213,6 +213,17 @@ class Conversations(OfEngine):
         self.assertLess(deep.stable_tokens, deep.stable_behind_history)
         self.assertEqual(deep.stable_behind_history, placed.stable_tokens)
 
+    def test_a_tenant_has_a_share(self):
+        self.engine.set_share("ann", cache_ceiling_bytes=1 << 30)
+        with self.assertRaises(kaiju.InvalidArgument):
+            self.engine.set_share("bob", step_floor=2.0)
+        with self.assertRaises(kaiju.NotFound):
+            self.engine.share_usage("eve")
+        self.engine.session().generate([1, 20, 21, 22], max_tokens=8, stop_token=-1, tenant="ann")
+        usage = self.engine.share_usage("ann", kaiju.ShareOf.TENANT)
+        self.assertEqual((usage.tokens_computed, usage.running), (11, 0))
+        self.assertGreater(usage.cache_bytes, 0)
+
     def test_a_conversation_keeps_its_turns(self):
         talk = self.engine.conversation(card=CARD)
         head = model.chat_format([("card", "\n".join(CARD))], 0)

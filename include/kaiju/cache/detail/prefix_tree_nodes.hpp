@@ -19,7 +19,9 @@ inline void PrefixTree::reset_root() {
 
 inline NodeId PrefixTree::fresh_node() {
   while (free_node_ == kNoNode && used_nodes_ == capacity_)
-    if (nodes_list_.oldest == kNoNode ? !give_up_point() : !evict_node(nodes_list_.oldest)) return kNoNode;
+    if (const NodeId oldest_node = oldest(BlockKind::kGlobal, EvictionPass::kUnpromised, {});
+        oldest_node == kNoNode ? !give_up_point(EvictionPass::kUnpromised, {}) : !evict_node(oldest_node))
+      return kNoNode;
   if (free_node_ == kNoNode) return used_nodes_++;
   const NodeId id = free_node_;
   free_node_ = at(id).bucket_next;
@@ -64,6 +66,7 @@ inline BlockId PrefixTree::detach(NodeId id, BlockKind kind) {
   if (kind == BlockKind::kWindow) unlist_window(id);
   node(id).block[kind] = kNoBlock;
   owner_slot(kind, block) = kNoNode;
+  shares_.charge(share_of(id), -pool_.block_bytes(kind));
   pool_.set(kind, block, BlockState::kLive);
   return block;
 }
@@ -91,10 +94,12 @@ inline void PrefixTree::relist(NodeId id) {
     if (idle) {
       node(id).listed = true;
       node(id).idle[BlockKind::kGlobal] = ++clock_;
-      link(nodes_list_, id, &Node::older, &Node::newer);
+      link(shares_.at(share_of(id)).idle[BlockKind::kGlobal], id, &Node::older, &Node::newer);
+      refresh_oldest(share_of(id), BlockKind::kGlobal);
     } else {
       unlist(id);
     }
+    if (!same_share(id, own.parent)) return;  // a parent of another share needs it as long as it is there
     count_kept(own.parent, idle ? -1 : 1);
     id = own.parent;
   }
@@ -113,7 +118,8 @@ inline void PrefixTree::count_kept(NodeId id, int32_t by) {
 inline void PrefixTree::unlist(NodeId id) {
   if (!at(id).listed) return;
   node(id).listed = false;
-  unlink(nodes_list_, id, &Node::older, &Node::newer);
+  unlink(shares_.at(share_of(id)).idle[BlockKind::kGlobal], id, &Node::older, &Node::newer);
+  refresh_oldest(share_of(id), BlockKind::kGlobal);
 }
 
 // The same for its window block.
@@ -123,23 +129,25 @@ inline void PrefixTree::relist_window(NodeId id) {
   if (at(id).window_listed) return;
   node(id).window_listed = true;
   node(id).idle[BlockKind::kWindow] = ++clock_;
-  link(window_list_, id, &Node::window_older, &Node::window_newer);
+  link(shares_.at(share_of(id)).idle[BlockKind::kWindow], id, &Node::window_older, &Node::window_newer);
+  refresh_oldest(share_of(id), BlockKind::kWindow);
 }
 
 inline void PrefixTree::unlist_window(NodeId id) {
   if (!at(id).window_listed) return;
-  unlink(window_list_, id, &Node::window_older, &Node::window_newer);
+  unlink(shares_.at(share_of(id)).idle[BlockKind::kWindow], id, &Node::window_older, &Node::window_newer);
   node(id).window_listed = false;
+  refresh_oldest(share_of(id), BlockKind::kWindow);
 }
 
-inline void PrefixTree::link(List& list, NodeId id, NodeId Node::* older, NodeId Node::* newer) {
+inline void PrefixTree::link(NodeList& list, NodeId id, NodeId Node::* older, NodeId Node::* newer) {
   node(id).*older = list.newest;
   node(id).*newer = kNoNode;
   (list.newest == kNoNode ? list.oldest : node(list.newest).*newer) = id;
   list.newest = id;
 }
 
-inline void PrefixTree::unlink(List& list, NodeId id, NodeId Node::* older, NodeId Node::* newer) {
+inline void PrefixTree::unlink(NodeList& list, NodeId id, NodeId Node::* older, NodeId Node::* newer) {
   const NodeId before = at(id).*older, after = at(id).*newer;
   (before == kNoNode ? list.oldest : node(before).*newer) = after;
   (after == kNoNode ? list.newest : node(after).*older) = before;
@@ -216,7 +224,7 @@ inline void PrefixTree::erase(NodeId id, bool evicted) {
   if (evicted && erased.ready()) evicted_.add(erased.name);
   if (erased.ready()) publish(CacheEventKind::kRemoved, erased);
   const NodeId parent = erased.parent;
-  if (!erased.listed) count_kept(parent, -1);
+  if (!erased.listed || !same_share(id, parent)) count_kept(parent, -1);
   unlist(id);
   NodeId* link = &bucket_of(erased.name);
   while (*link != id) link = &node(*link).bucket_next;

@@ -1,6 +1,7 @@
 // EngineImpl: what an Engine is made of. engine.hpp says what it promises, call by call; its calls from any thread are
 // in engine_calls.hpp, those about one sequence of a request in engine_sequences.hpp, the step in engine_step.hpp, beam
-// search in engine_beams.hpp, verdicts in engine_safety.hpp, saving and restoring in engine_saved.hpp.
+// search in engine_beams.hpp, verdicts in engine_safety.hpp, shares in engine_shares.hpp, saving and restoring in
+// engine_saved.hpp.
 #pragma once
 
 #include <algorithm>
@@ -74,6 +75,8 @@ class EngineImpl {
   Status keep_sequence(RequestId request, int32_t sequence);
   Status propose(RequestId request, int32_t sequence, std::span<const int32_t> tokens);
   Status guide(RequestId request, const Guide& guide, int32_t sequence);
+  Status set_share(ShareOf of, const std::string& name, const ShareLimits& limits);
+  Result<ShareUsage> share_usage(ShareOf of, const std::string& name) const;
   Status set_limit(const std::string& tier, const std::string& label, std::optional<double> limit);
   Status step();
   bool poll(Event& event);
@@ -137,6 +140,10 @@ class EngineImpl {
   std::span<const double> limits_of(const Request& request);
   bool judge(Sequence& sequence, std::span<const float> scores);
   void tell_token(Sequence& sequence, Event event);
+
+  // -- shares: engine_shares.hpp --
+  Status check_share(const Inbox& inbox, const ShareName& name, const ShareLimits& limits) const;
+  void count_shares();
 
   // -- banned phrases: engine_banned.hpp --
   Status check_banned(const RequestOptions& options) const;
@@ -203,6 +210,7 @@ class EngineImpl {
   // `has_work`: there may be something to step, though no further call comes.
   void publish(bool has_work) {
     metrics_from_scheduler();
+    count_shares();
     inbox_.publish(events_, endings_, metrics_, has_work, deadlines_.earliest());
   }
   void publish() {
@@ -246,4 +254,5 @@ class EngineImpl {
 #include "kaiju/engine/detail/engine_safety.hpp"
 #include "kaiju/engine/detail/engine_saved.hpp"
 #include "kaiju/engine/detail/engine_sequences.hpp"
+#include "kaiju/engine/detail/engine_shares.hpp"
 #include "kaiju/engine/detail/engine_step.hpp"

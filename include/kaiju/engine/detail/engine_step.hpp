@@ -77,7 +77,7 @@ inline Status EngineImpl::step_once(StepOutcome& outcome) {
     tell_moves();
     if (plan_.segments.empty() && plan_.copies.empty() && plan_.transfers.empty()) {
       if (scheduler_.running().empty() && !scheduler_.waiting().empty())
-        return internal_error("cache ledger: request " + std::to_string((*scheduler_.waiting().begin())->request->id) +
+        return internal_error("cache ledger: request " + std::to_string(scheduler_.waiting().first()->request->id) +
                               " does not fit though nothing else is here");
       publish(false);
       outcome = StepOutcome::kNothingToDo;
@@ -160,6 +160,9 @@ inline void EngineImpl::do_inbox() {
         break;
       case Command::Kind::kSequence:
         do_sequence_call(command.request, command.call);
+        break;
+      case Command::Kind::kShare:
+        scheduler_.set_share(command.share.first, command.share.second, command.share_limits);
         break;
       case Command::Kind::kDestroy:
         end_request(command.request, DoneReason::kCancelled);
@@ -468,7 +471,7 @@ inline void EngineImpl::stop(const Status& error) {
       ++metrics_.requests_failed;
     };
     for (const auto& sequence : scheduler_.running()) fail(*sequence);
-    for (const auto& sequence : scheduler_.waiting()) fail(*sequence);
+    scheduler_.waiting().for_each(fail);
     for (const auto& sequence : scheduler_.suspended()) fail(*sequence);
     const auto fail_commands = [&] {
       for (const Command& command : commands_)

@@ -7,10 +7,12 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -18,6 +20,7 @@
 
 #include "kaiju/base/detail/ring.hpp"
 #include "kaiju/base/time.hpp"
+#include "kaiju/cache/share_limits.hpp"
 #include "kaiju/engine/detail/sequence.hpp"
 #include "kaiju/engine/event.hpp"
 #include "kaiju/engine/metrics.hpp"
@@ -54,9 +57,11 @@ struct SequenceCall {
   std::shared_ptr<const TokenGuide> guide = {};  // kGuide
 };
 
+using ShareName = std::pair<ShareOf, std::string>;
+
 // What waits for the next step, in order of arrival.
 struct Command {
-  enum class Kind { kSubmit, kControl, kSequence, kFork, kDestroy };
+  enum class Kind { kSubmit, kControl, kSequence, kFork, kDestroy, kShare };
   Kind kind = Kind::kSubmit;
   std::vector<std::unique_ptr<Sequence>> sequences;  // kSubmit: of one request
   RequestId request = 0;                             // kControl, kSequence; kDestroy: the session's unfinished one
@@ -64,6 +69,8 @@ struct Command {
   RequestControl control;                            // kControl
   SessionId session = 0;                             // kFork: the parent; kDestroy
   SessionId child = 0;                               // kFork
+  ShareName share;                                   // kShare
+  ShareLimits share_limits;                          // kShare
 };
 
 struct Destroyed {
@@ -114,6 +121,9 @@ class Inbox {
     return body(*this);
   }
 
+  // Shares that Engine::set_share made, and what they have as of the last step.
+  std::map<ShareName, ShareLimits> shares;
+  std::map<ShareName, ShareUsage> share_usage;
   std::shared_ptr<const TierLimits> tiers;  // limits that Engine::set_limit gave; null: none
 
   // Driving thread: everything that arrived, oldest first.
