@@ -11,7 +11,8 @@ static_assert(KAIJU_EVENT_TOKEN == static_cast<int>(kaiju::EventKind::kToken) &&
               KAIJU_EVENT_FAILED == static_cast<int>(kaiju::EventKind::kFailed) &&
               KAIJU_EVENT_SUSPENDED == static_cast<int>(kaiju::EventKind::kSuspended) &&
               KAIJU_EVENT_RESUMED == static_cast<int>(kaiju::EventKind::kResumed) &&
-              KAIJU_EVENT_VERDICT == static_cast<int>(kaiju::EventKind::kVerdict));
+              KAIJU_EVENT_VERDICT == static_cast<int>(kaiju::EventKind::kVerdict) &&
+              KAIJU_EVENT_PREFETCHED == static_cast<int>(kaiju::EventKind::kPrefetched));
 static_assert(KAIJU_REUSE_WHOLE == static_cast<int>(kaiju::ReuseEnd::kWhole) &&
               KAIJU_REUSE_DIFFERENT == static_cast<int>(kaiju::ReuseEnd::kDifferent) &&
               KAIJU_REUSE_NEW == static_cast<int>(kaiju::ReuseEnd::kNew) &&
@@ -372,6 +373,20 @@ size_t kaiju_session_tokens(const kaiju_session* session, int32_t* tokens, size_
     size_t count = 0;
     fill(history.value(), tokens, capacity, &count);
     return count;
+  });
+}
+
+kaiju_status kaiju_session_prefetch(kaiju_session* session, const kaiju_options* options,
+                                    int64_t at, void* user_data, kaiju_request* out,
+                                    kaiju_error** error) {
+  return guard(error, [&]() -> Status {
+    if (!session) return missing("session");
+    auto asked = prefetch_options(options, at, user_data, "kaiju_session_prefetch");
+    if (!asked.ok()) return asked.status();
+    auto id = session->engine->prefetch(session->id, *asked);
+    if (!id.ok()) return id.status();
+    if (out) *out = id.value();
+    return {};
   });
 }
 

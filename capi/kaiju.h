@@ -176,6 +176,11 @@ enum {
    * the first device of the backend.  Several devices are KAIJU_UNSUPPORTED for now: create an
    * engine for each */
   KAIJU_ENGINE_DEVICES = 215,
+  /* int: most cache blocks that prefetches (kaiju_session_prefetch) bring up from host memory in a
+   * step that also computes; 0: they wait for steps that compute nothing */
+  KAIJU_ENGINE_PREFETCH_BLOCKS = 216,
+  /* int, 1: prefetch a session after each reply when its user usually comes back; 0: do not */
+  KAIJU_ENGINE_PREFETCH_USUAL = 217,
 
   /* int: most generated tokens; 0: only compute the prompt; -1: as many as the context has room
      for */
@@ -424,8 +429,9 @@ enum { /* The event kinds 2 (hypothesis), 3 and 4 are reserved.  Ignore event ki
        KAIJU_EVENT_SUSPENDED = 7,
        KAIJU_EVENT_RESUMED = 8, /* the request runs again after it was suspended */
        KAIJU_EVENT_VERDICT =
-           9 /* `label` has reached its limit; comes before the TOKEN event of the
+           9, /* `label` has reached its limit; comes before the TOKEN event of the
                                    token after the judged text */
+       KAIJU_EVENT_PREFETCHED = 10 /* kaiju_session_prefetch has ended */
 };
 enum {
   KAIJU_DONE_STOP_TOKEN = 1, /* `stop` is the token */
@@ -862,6 +868,17 @@ KAIJU_API kaiju_status kaiju_session_truncate(kaiju_session* session, size_t len
  * history is the one before that request. */
 KAIJU_API size_t kaiju_session_tokens(const kaiju_session* session, int32_t* tokens,
                                       size_t capacity);
+/* Brings the KV of the session's history up from host memory and the file before the session's next
+ * request, for example while its user is typing: at once, or at a time on the engine's clock (`at`;
+ * 0: at once).  `options` say which requests may share the KV (KAIJU_SESSION_*); without any, those
+ * of the session's last request hold.  Running requests never wait for this: it is done in steps
+ * that compute nothing, or as KAIJU_ENGINE_PREFETCH_BLOCKS says.  A PREFETCHED event with the id
+ * *out follows: prompt_tokens is the history's length, and the next request can resume at
+ * cached_tokens.  Returns KAIJU_BUSY if the session has an unfinished request, or if
+ * KAIJU_ENGINE_MAX_WAITING prefetches have not ended. */
+KAIJU_API kaiju_status kaiju_session_prefetch(kaiju_session* session, const kaiju_options* options,
+                                              int64_t at, void* user_data, kaiju_request* out,
+                                              kaiju_error** error);
 KAIJU_API void kaiju_session_destroy(KAIJU_OWN kaiju_session* session);
 /* Saves the history and its KV; a saved session can be restored only with the same model and the
  * same arithmetic version.  The function kaiju_session_save reads the options KAIJU_SESSION_KEY
@@ -924,6 +941,12 @@ KAIJU_API kaiju_status kaiju_conversation_say(kaiju_conversation* conversation,
 KAIJU_API kaiju_status kaiju_conversation_swipe(kaiju_conversation* conversation,
                                                 const kaiju_options* options, void* user_data,
                                                 kaiju_request* out, kaiju_error** error);
+/* kaiju_session_prefetch for the conversation's next turn.  If `options` name a character but no
+ * shared_tokens, the head is the shared region. */
+KAIJU_API kaiju_status kaiju_conversation_prefetch(kaiju_conversation* conversation,
+                                                   const kaiju_options* options, int64_t at,
+                                                   void* user_data, kaiju_request* out,
+                                                   kaiju_error** error);
 /* Chooses which reply to the newest turn is part of the chat; `reply` counts from 0. */
 KAIJU_API kaiju_status kaiju_conversation_choose(kaiju_conversation* conversation, size_t reply,
                                                  kaiju_error** error);

@@ -81,6 +81,7 @@ class Kind(enum.IntEnum):
     SUSPENDED = 7
     RESUMED = 8
     VERDICT = 9
+    PREFETCHED = 10
 
 
 class Reason(enum.IntEnum):
@@ -318,6 +319,7 @@ FUNCTIONS: Dict[str, Tuple[object, ...]] = {
     "session_fork": (I32, P, SIZE, P, P),
     "session_truncate": (I32, P, SIZE, P),
     "session_tokens": (SIZE, P, P, SIZE),
+    "session_prefetch": (I32, P, P, I64, P, P, P),
     "session_destroy": (None, P),
     "session_save": (I32, P, P, P, P, P),
     "session_restore": (I32, P, P, P, P, P, P),
@@ -327,6 +329,7 @@ FUNCTIONS: Dict[str, Tuple[object, ...]] = {
     "conversation_destroy": (None, P),
     "conversation_say": (I32, P, P, SIZE, P, P, P, P),
     "conversation_swipe": (I32, P, P, P, P, P),
+    "conversation_prefetch": (I32, P, P, I64, P, P, P),
     "conversation_choose": (I32, P, SIZE, P),
     "conversation_append": (I32, P, P, SIZE, P, SIZE, P),
     "conversation_edit": (I32, P, SIZE, I32, P, SIZE, P),

@@ -16,7 +16,7 @@ from typing import (TYPE_CHECKING, Any, Callable, Deque, Dict, Iterator, List, M
                     Tuple)
 
 from . import _c
-from ._c import ShareOf, Status
+from ._c import Kind, ShareOf, Status
 from ._handle import Handle, Path, c_path, instance, nanoseconds, whole
 from ._library import call, check, lib, text_of
 from .errors import Busy, Error, InvalidArgument, WrongType, error_of
@@ -214,6 +214,7 @@ class Engine(Handle):
         self.model = instance(Model, "model", model)
         self._lock = threading.RLock()  # of what follows and of the calls with sessions; held for moments, not in steps
         self._requests: Dict[int, Request] = {}  # whose last event has not been taken
+        self._prefetches: Dict[int, Any] = {}  # user_data of prefetches that have not ended
         self._box: Dict[str, List[Event]] = {}  # has the events for poll, which takes them out in one go
         self._event = _c.Event()  # what C wrote last, until it is delivered
         self._taking = threading.RLock()  # events are being taken: the C library's text of one lasts until the next
@@ -458,6 +459,16 @@ class Engine(Handle):
             raise
         return request
 
+    def _prefetch(self, function: Any, handle: Any, at: int, user_data: Any, values: Dict[str, Any]) -> int:
+        """Calls a function that prefetches; the id in its event."""
+        self._check()
+        number = c.c_uint64()
+        with bag(("session",), None, values) as read, self._lock:
+            call(function, handle, read._handle, whole("at", at, 63), None, c.byref(number))
+            if user_data is not None:
+                self._prefetches[number.value] = user_data
+        return int(number.value)
+
     def _request_options(self, options: AnyOptions, values: Dict[str, Any]) -> Options:
         return bag(REQUEST, options, values)
 
@@ -587,9 +598,12 @@ class Engine(Handle):
                     request = self._requests.get(raw.request)
                     event = raw.__dict__.get("made")
                     if event is None:
-                        event = raw.made = Event(raw, request.user_data if request else None)
+                        given = request.user_data if request else self._prefetches.pop(raw.request, None)
+                        event = raw.made = Event(raw, given)
                     if request:
                         request._deliver(event)
+                    elif event.kind == Kind.PREFETCHED:
+                        self._arrived.append(event)
                     self._event = _c.Event()
                     count += 1
                 if count:

@@ -72,6 +72,7 @@ inline Status EngineImpl::step_once(StepOutcome& outcome) {
   const TimePoint begin = now();
   do_inbox();
   end_overdue(begin);
+  take_due_prefetches(begin);
   if (plan_stage_ == PlanStage::kNone) {
     KAIJU_TRY(scheduler_.plan(plan_, begin));
     tell_moves();
@@ -150,6 +151,7 @@ inline void EngineImpl::do_inbox() {
     switch (command.kind) {
       case Command::Kind::kSubmit:
         deadlines_.add(*command.sequences.front()->request);
+        scheduler_.drop_prefetches(command.sequences.front()->request->session);
         for (std::unique_ptr<Sequence>& sequence : command.sequences) scheduler_.add(std::move(sequence));
         break;
       case Command::Kind::kFork:
@@ -164,7 +166,11 @@ inline void EngineImpl::do_inbox() {
       case Command::Kind::kShare:
         scheduler_.set_share(command.share.first, command.share.second, command.share_limits);
         break;
+      case Command::Kind::kPrefetch:
+        take_prefetch(std::move(command.prefetch));
+        break;
       case Command::Kind::kDestroy:
+        scheduler_.drop_prefetches(command.session);
         end_request(command.request, DoneReason::kCancelled);
         if (is_ending(command.session))
           closing_.push_back(command.session);
@@ -484,6 +490,7 @@ inline void EngineImpl::stop(const Status& error) {
     commands_.clear();
     scheduler_.abandon();
     deadlines_.clear();
+    timed_prefetches_.clear();
     publish();
     inbox_.fail_unfinished();  // requests that were between two lists when memory ran short
     all_failed_ = true;

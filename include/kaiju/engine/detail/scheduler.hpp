@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -15,6 +17,7 @@
 #include "kaiju/cache/promotion.hpp"
 #include "kaiju/engine/detail/invariants.hpp"
 #include "kaiju/engine/detail/policy.hpp"
+#include "kaiju/engine/detail/prefetch.hpp"
 #include "kaiju/engine/detail/sequence.hpp"
 #include "kaiju/engine/detail/session.hpp"
 #include "kaiju/engine/detail/step_places.hpp"
@@ -109,6 +112,15 @@ class Scheduler {
   PrefixTree& cache() { return tree_; }
   const PrefixTree& cache() const { return tree_; }
 
+  // -- prefetches: scheduler_prefetch.hpp --
+  // Brings up what lower tiers have of a history, in steps where nothing has to wait for that.
+  void add(Prefetch prefetch) { prefetches_.push_back(std::move(prefetch)); }
+  // A session is gone, or its request has come: its prefetches end without more ado.
+  void drop_prefetches(SessionId session);
+  bool has_prefetches() const { return !prefetches_.empty(); }
+  // Those that have ended since the last call.
+  std::vector<Prefetch> take_prefetched() { return std::exchange(prefetched_, {}); }
+
   // -- the step: scheduler_plan.hpp --
   // Admits waiting sequences and writes the next step; Sequence::granted says what each computes. A plan without
   // segments: nothing to do.
@@ -156,6 +168,13 @@ class Scheduler {
   void take_share(Request& request);
   bool next_step_fits_shares();
 
+  // -- scheduler_prefetch.hpp --
+  int32_t prefetch_blocks(const StepPlan& plan) const;
+  void prefetch(StepPlan& plan);
+  LeaseRequest prefetch_request(const Prefetch& prefetch, std::span<const int32_t> prompt);
+  void end_prefetch(Prefetch& prefetch, const Regions& regions);
+  int32_t resumable(const KnownPath& path) const;
+
   // -- scheduler_plan.hpp --
   Demand demand(Sequence& sequence, StepPlan& plan);
   int32_t usable_drafts(Sequence& sequence) const;
@@ -188,6 +207,8 @@ class Scheduler {
   std::vector<Sequence*> displaced_;  // by the last plan
   std::vector<Promotion> promoting_;  // in the last plan
   std::vector<Promotion> promoted_;   // by the one before
+  std::deque<Prefetch> prefetches_;   // in their order; the first may have been brought up in part
+  std::vector<Prefetch> prefetched_;
   std::vector<int32_t> free_slots_;
   bool blocked_ = false;  // the first of the waiting did not fit, and nothing has become free since
   PerKind<int32_t> busy_when_blocked_;
@@ -206,4 +227,5 @@ class Scheduler {
 #include "kaiju/engine/detail/scheduler_admission.hpp"
 #include "kaiju/engine/detail/scheduler_members.hpp"
 #include "kaiju/engine/detail/scheduler_plan.hpp"
+#include "kaiju/engine/detail/scheduler_prefetch.hpp"
 #include "kaiju/engine/detail/scheduler_shares.hpp"

@@ -83,6 +83,7 @@ inline void Scheduler::abandon() {
   waiting_.clear();
   suspended_.clear();
   requests_.clear();
+  prefetches_.clear();
   suspended_requests_ = 0;
 }
 

@@ -21,6 +21,7 @@ inline Status Scheduler::plan(StepPlan& plan, TimePoint now) {
     if (sequence.granted > 0) KAIJU_TRY(write_segment(sequence, plan));
     computed_[static_cast<size_t>(sequence.request->share)] += static_cast<uint64_t>(sequence.granted);
   }
+  prefetch(plan);
   write_downs(plan);
   for (Promotion& promotion : promoting_) promotion.write(plan);
   return fault_;

@@ -60,6 +60,11 @@ class SessionBooks {
     const SessionBook& of = book(session);
     return {of.shared, of.shared_tokens, of.own};
   }
+  // The same domains as for the session's last request; its family's before the first.
+  Regions regions_of_last_request(SessionId session) {
+    const SessionBook& of = book(session);
+    return {of.shared, of.shared_tokens, of.own != kNoDomain ? of.own : of.family_domain};
+  }
   // What is known of the session's history, in the domains of its last request, or else of its family.
   KnownPath known_path(SessionId session, std::span<const int32_t> tokens) const {
     const auto found = books_.find(session);
