@@ -87,6 +87,18 @@ kaiju_status kaiju_conversation_swipe(kaiju_conversation* conversation,
   });
 }
 
+kaiju_status kaiju_conversation_prefetch(kaiju_conversation* conversation,
+                                         const kaiju_options* options, int64_t at, void* user_data,
+                                         kaiju_request* out, kaiju_error** error) {
+  return guard(error, [&]() -> Status {
+    if (!conversation) return missing("conversation");
+    KAIJU_TRY(check_engine(*conversation));
+    auto asked = prefetch_options(options, at, user_data, "kaiju_conversation_prefetch");
+    if (!asked.ok()) return asked.status();
+    return tell(conversation->talk.prefetch(*asked), out);
+  });
+}
+
 kaiju_status kaiju_conversation_choose(kaiju_conversation* conversation, size_t reply,
                                        kaiju_error** error) {
   return guard(error, [&] {

@@ -11,7 +11,8 @@ static_assert(KAIJU_EVENT_TOKEN == static_cast<int>(kaiju::EventKind::kToken) &&
               KAIJU_EVENT_FAILED == static_cast<int>(kaiju::EventKind::kFailed) &&
               KAIJU_EVENT_SUSPENDED == static_cast<int>(kaiju::EventKind::kSuspended) &&
               KAIJU_EVENT_RESUMED == static_cast<int>(kaiju::EventKind::kResumed) &&
-              KAIJU_EVENT_VERDICT == static_cast<int>(kaiju::EventKind::kVerdict));
+              KAIJU_EVENT_VERDICT == static_cast<int>(kaiju::EventKind::kVerdict) &&
+              KAIJU_EVENT_PREFETCHED == static_cast<int>(kaiju::EventKind::kPrefetched));
 static_assert(KAIJU_REUSE_WHOLE == static_cast<int>(kaiju::ReuseEnd::kWhole) &&
               KAIJU_REUSE_DIFFERENT == static_cast<int>(kaiju::ReuseEnd::kDifferent) &&
               KAIJU_REUSE_NEW == static_cast<int>(kaiju::ReuseEnd::kNew) &&
@@ -26,6 +27,9 @@ static_assert(KAIJU_DONE_STOP_TOKEN == static_cast<int>(kaiju::DoneReason::kStop
               KAIJU_DONE_LENGTH == static_cast<int>(kaiju::DoneReason::kLength) &&
               KAIJU_DONE_CANCELLED == static_cast<int>(kaiju::DoneReason::kCancelled) &&
               KAIJU_DONE_DEADLINE == static_cast<int>(kaiju::DoneReason::kDeadline));
+
+static_assert(KAIJU_SHARE_TENANT == static_cast<int>(kaiju::ShareOf::kTenant) &&
+              KAIJU_SHARE_CHARACTER == static_cast<int>(kaiju::ShareOf::kCharacter));
 
 namespace {
 
@@ -153,6 +157,36 @@ kaiju_status kaiju_engine_set_limit(kaiju_engine* engine, const char* tier, cons
     if (!engine || !tier || !label) return missing(!engine ? "engine" : tier ? "label" : "tier");
     return engine->engine->set_limit(tier, label,
                                      limit == 2.0 ? std::nullopt : std::optional<double>(limit));
+  });
+}
+
+kaiju_status kaiju_engine_set_share(kaiju_engine* engine, int32_t of, const char* name,
+                                    const kaiju_share* share, kaiju_error** error) {
+  return guard(error, [&]() -> Status {
+    if (!engine || !name || !share) return missing(!engine ? "engine" : name ? "share" : "name");
+    KAIJU_TRY(check_struct_size<kaiju_share>("kaiju_share", share->struct_size));
+    constexpr uint64_t kMost = INT64_MAX;
+    return engine->engine->set_share(
+        static_cast<kaiju::ShareOf>(of), name,
+        {.cache_floor_bytes = static_cast<int64_t>(std::min(share->cache_floor_bytes, kMost)),
+         .cache_ceiling_bytes = static_cast<int64_t>(std::min(share->cache_ceiling_bytes, kMost)),
+         .step_floor = share->step_floor,
+         .step_ceiling = share->step_ceiling});
+  });
+}
+
+kaiju_status kaiju_engine_share_usage(const kaiju_engine* engine, int32_t of, const char* name,
+                                      kaiju_share_usage* out) {
+  return guard(nullptr, [&]() -> Status {
+    if (!engine || !name || !out) return missing(!engine ? "engine" : name ? "out" : "name");
+    KAIJU_TRY(check_struct_size<kaiju_share_usage>("kaiju_share_usage", out->struct_size));
+    auto found = engine->engine->share_usage(static_cast<kaiju::ShareOf>(of), name);
+    if (!found.ok()) return found.status();
+    const size_t size = out->struct_size;
+    const kaiju_share_usage usage{size, static_cast<uint64_t>(found->cache_bytes),
+                                  static_cast<uint64_t>(found->running), found->tokens_computed};
+    copy_sized(&usage, sizeof usage, out, size);
+    return {};
   });
 }
 
@@ -299,6 +333,7 @@ kaiju_status kaiju_engine_metrics(const kaiju_engine* engine, kaiju_metrics* out
     metrics.file_blocks_out = now.file.blocks_out;
     metrics.tier_blocks_lost = now.host.blocks_lost + now.file.blocks_lost;
     metrics.tier_file_failed = now.file_status.ok() ? 0 : 1;
+    metrics.cache_blocks_over_floors = now.cache.blocks_over_floors;
     copy_sized(&metrics, sizeof metrics, out, size);
     return {};
   });
@@ -363,6 +398,20 @@ size_t kaiju_session_tokens(const kaiju_session* session, int32_t* tokens, size_
     size_t count = 0;
     fill(history.value(), tokens, capacity, &count);
     return count;
+  });
+}
+
+kaiju_status kaiju_session_prefetch(kaiju_session* session, const kaiju_options* options,
+                                    int64_t at, void* user_data, kaiju_request* out,
+                                    kaiju_error** error) {
+  return guard(error, [&]() -> Status {
+    if (!session) return missing("session");
+    auto asked = prefetch_options(options, at, user_data, "kaiju_session_prefetch");
+    if (!asked.ok()) return asked.status();
+    auto id = session->engine->prefetch(session->id, *asked);
+    if (!id.ok()) return id.status();
+    if (out) *out = id.value();
+    return {};
   });
 }
 

@@ -176,6 +176,11 @@ enum {
    * the first device of the backend.  Several devices are KAIJU_UNSUPPORTED for now: create an
    * engine for each */
   KAIJU_ENGINE_DEVICES = 215,
+  /* int: most cache blocks that prefetches (kaiju_session_prefetch) bring up from host memory in a
+   * step that also computes; 0: they wait for steps that compute nothing */
+  KAIJU_ENGINE_PREFETCH_BLOCKS = 216,
+  /* int, 1: prefetch a session after each reply when its user usually comes back; 0: do not */
+  KAIJU_ENGINE_PREFETCH_USUAL = 217,
 
   /* int: most generated tokens; 0: only compute the prompt; -1: as many as the context has room
      for */
@@ -273,6 +278,8 @@ enum {
   /* string: a secret; requests with the same salt share the KV of the tokens after the shared
      region */
   KAIJU_SESSION_SALT = 402,
+  /* string: whose share of memory and steps (kaiju_engine_set_share) the request takes */
+  KAIJU_SESSION_TENANT = 403,
 
   /* string, 16 to 1024 bytes: the key that save seals with; restore accepts only what was sealed
      with the same key */
@@ -437,8 +444,9 @@ enum { /* The event kinds 2 (hypothesis), 3 and 4 are reserved.  Ignore event ki
        KAIJU_EVENT_SUSPENDED = 7,
        KAIJU_EVENT_RESUMED = 8, /* the request runs again after it was suspended */
        KAIJU_EVENT_VERDICT =
-           9 /* `label` has reached its limit; comes before the TOKEN event of the
+           9, /* `label` has reached its limit; comes before the TOKEN event of the
                                    token after the judged text */
+       KAIJU_EVENT_PREFETCHED = 10 /* kaiju_session_prefetch has ended */
 };
 enum {
   KAIJU_DONE_STOP_TOKEN = 1, /* `stop` is the token */
@@ -542,7 +550,30 @@ typedef struct kaiju_metrics {
   uint64_t tier_blocks_lost; /* blocks lost to failed copies and to damage; their KV is computed
                                 again */
   uint64_t tier_file_failed; /* 1: the file failed and is not used any more */
+  /* of cache_blocks_evicted: although a share was promised more (kaiju_share) */
+  uint64_t cache_blocks_over_floors;
 } kaiju_metrics;
+
+enum { /* whose share it is: a tenant's KV behind shared regions, or a character's shared region */
+       KAIJU_SHARE_TENANT = 1,
+       KAIJU_SHARE_CHARACTER = 2
+};
+typedef struct kaiju_share {
+  size_t struct_size;
+  /* While the share has so many bytes of cache blocks or fewer, no request of another share evicts
+   * any.  What is above the ceiling goes first, and a request of the share makes room for itself by
+   * evicting KV of the share; what running requests use may exceed it.  0: none */
+  uint64_t cache_floor_bytes, cache_ceiling_bytes;
+  /* The part, from 0 to 1, of each step's tokens and of the places of running requests that the
+   * share gets if it asks for so much, and the most that it gets.  0: none */
+  double step_floor, step_ceiling;
+} kaiju_share;
+typedef struct kaiju_share_usage {
+  size_t struct_size;
+  uint64_t cache_bytes;     /* of cache blocks on the device that hold its KV */
+  uint64_t running;         /* requests */
+  uint64_t tokens_computed; /* in steps, since the share was set */
+} kaiju_share_usage;
 
 typedef struct kaiju_conversation_info {
   size_t struct_size;
@@ -786,6 +817,18 @@ KAIJU_API kaiju_status kaiju_engine_guide(kaiju_engine* engine, kaiju_request re
 KAIJU_API kaiju_status kaiju_engine_set_limit(kaiju_engine* engine, const char* tier,
                                               const char* label, double limit,
                                               kaiju_error** error);
+/* Gives a tenant (KAIJU_SESSION_TENANT) or a character (KAIJU_SESSION_CHARACTER) a share of memory and
+ * of steps, or changes it, from the next step on (docs/cache.md#shares).  `name` ends with a zero
+ * byte.  What requests of that name compute from then on is charged to the share.  Returns
+ * KAIJU_INVALID_ARGUMENT if the name is empty, if a floor is above its ceiling, or if all floors
+ * together leave no room for a request of the whole context, or no place for one request, without a
+ * share. */
+KAIJU_API kaiju_status kaiju_engine_set_share(kaiju_engine* engine, int32_t of, const char* name,
+                                              const kaiju_share* share, kaiju_error** error);
+/* Returns what a share has as of the last step.  Returns KAIJU_NOT_FOUND if kaiju_engine_set_share
+ * was not called for it. */
+KAIJU_API kaiju_status kaiju_engine_share_usage(const kaiju_engine* engine, int32_t of,
+                                                const char* name, kaiju_share_usage* out);
 /* Cancels a request at the next step; the request then ends with a DONE event.  The ids of unknown
  * and finished requests are ignored. */
 KAIJU_API kaiju_status kaiju_engine_cancel(kaiju_engine* engine, kaiju_request request);
@@ -885,6 +928,17 @@ KAIJU_API kaiju_status kaiju_session_truncate(kaiju_session* session, size_t len
  * history is the one before that request. */
 KAIJU_API size_t kaiju_session_tokens(const kaiju_session* session, int32_t* tokens,
                                       size_t capacity);
+/* Brings the KV of the session's history up from host memory and the file before the session's next
+ * request, for example while its user is typing: at once, or at a time on the engine's clock (`at`;
+ * 0: at once).  `options` say which requests may share the KV (KAIJU_SESSION_*); without any, those
+ * of the session's last request hold.  Running requests never wait for this: it is done in steps
+ * that compute nothing, or as KAIJU_ENGINE_PREFETCH_BLOCKS says.  A PREFETCHED event with the id
+ * *out follows: prompt_tokens is the history's length, and the next request can resume at
+ * cached_tokens.  Returns KAIJU_BUSY if the session has an unfinished request, or if
+ * KAIJU_ENGINE_MAX_WAITING prefetches have not ended. */
+KAIJU_API kaiju_status kaiju_session_prefetch(kaiju_session* session, const kaiju_options* options,
+                                              int64_t at, void* user_data, kaiju_request* out,
+                                              kaiju_error** error);
 KAIJU_API void kaiju_session_destroy(KAIJU_OWN kaiju_session* session);
 /* Saves the history and its KV; a saved session can be restored only with the same model and the
  * same arithmetic version.  The function kaiju_session_save reads the options KAIJU_SESSION_KEY
@@ -947,6 +1001,12 @@ KAIJU_API kaiju_status kaiju_conversation_say(kaiju_conversation* conversation,
 KAIJU_API kaiju_status kaiju_conversation_swipe(kaiju_conversation* conversation,
                                                 const kaiju_options* options, void* user_data,
                                                 kaiju_request* out, kaiju_error** error);
+/* kaiju_session_prefetch for the conversation's next turn.  If `options` name a character but no
+ * shared_tokens, the head is the shared region. */
+KAIJU_API kaiju_status kaiju_conversation_prefetch(kaiju_conversation* conversation,
+                                                   const kaiju_options* options, int64_t at,
+                                                   void* user_data, kaiju_request* out,
+                                                   kaiju_error** error);
 /* Chooses which reply to the newest turn is part of the chat; `reply` counts from 0. */
 KAIJU_API kaiju_status kaiju_conversation_choose(kaiju_conversation* conversation, size_t reply,
                                                  kaiju_error** error);

@@ -181,6 +181,8 @@ RunOptions run_options(const kaiju_options* options) {
   out.engine.reserve_tokens = get_int32(options, KAIJU_ENGINE_RESERVE_TOKENS);
   out.engine.cache.host_bytes = get<int64_t>(options, KAIJU_ENGINE_HOST_BYTES, 0);
   out.engine.cache.file_bytes = get<int64_t>(options, KAIJU_ENGINE_FILE_BYTES, 0);
+  out.engine.prefetch_blocks = get_int32(options, KAIJU_ENGINE_PREFETCH_BLOCKS);
+  out.engine.prefetch_usual = get_int32(options, KAIJU_ENGINE_PREFETCH_USUAL) != 0;
   out.tier_file = get<std::string>(options, KAIJU_ENGINE_TIER_FILE, "");
   if (options && options->clock)
     out.engine.clock = [clock = options->clock, data = options->clock_data] {
@@ -194,6 +196,7 @@ Scope scope_of(const kaiju_options* options) {
   scope.character = get<std::string>(options, KAIJU_SESSION_CHARACTER, "");
   scope.shared_tokens = get_int32(options, KAIJU_SESSION_SHARED_TOKENS);
   scope.salt = get<std::string>(options, KAIJU_SESSION_SALT, "");
+  scope.tenant = get<std::string>(options, KAIJU_SESSION_TENANT, "");
   return scope;
 }
 
@@ -300,6 +303,19 @@ Result<RequestOptions> request_options(const kaiju_options* options) {
       if (std::get<int64_t>(value) >= 0)
         out.stop_tokens->push_back(static_cast<int32_t>(std::get<int64_t>(value)));
   }
+  return out;
+}
+
+Result<PrefetchOptions> prefetch_options(const kaiju_options* options, int64_t at, void* user_data,
+                                         const char* call) {
+  KAIJU_TRY(check_groups(options, kOfSharing, call));
+  if (at < 0)
+    return invalid_argument("at is " + std::to_string(at) +
+                            "; it must be 0 or a time of the engine's clock");
+  PrefetchOptions out;
+  if (options && !options->values.empty()) out.scope = scope_of(options);
+  if (at > 0) out.at = TimePoint(at);
+  out.user_data = user_data;
   return out;
 }
 

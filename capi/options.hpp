@@ -44,6 +44,9 @@ RunOptions run_options(const kaiju_options* options);
 Result<Sealer> session_key(const kaiju_options* options);
 bool session_kv(const kaiju_options* options);
 Scope scope_of(const kaiju_options* options);
+// Refuses options that say nothing of sharing.
+Result<PrefetchOptions> prefetch_options(const kaiju_options* options, int64_t at, void* user_data,
+                                         const char* call);
 Result<RequestOptions> request_options(const kaiju_options* options);
 
 }  // namespace kaiju::capi

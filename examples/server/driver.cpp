@@ -10,7 +10,9 @@ namespace kaiju::server {
 
 namespace {
 
-bool is_last(const Event& event) { return event.kind == EventKind::kDone || event.kind == EventKind::kFailed; }
+bool is_last(const Event& event) {
+  return event.kind == EventKind::kDone || event.kind == EventKind::kFailed || event.kind == EventKind::kPrefetched;
+}
 
 }  // namespace
 
@@ -43,6 +45,18 @@ Result<RequestId> Driver::submit(std::span<const int32_t> prompt, const RequestO
     guides_.emplace(*request, std::move(guide));
   }
   return request;
+}
+
+Result<RequestId> Driver::prefetch(std::span<const int32_t> tokens, const Scope& scope, std::shared_ptr<Sink> sink) {
+  Result<SessionId> session = engine_->create_session();
+  if (!session.ok()) return session.status();
+  Status status = engine_->set_session_tokens(*session, tokens);
+  Result<RequestId> prefetch = status.ok() ? engine_->prefetch(*session, {.scope = scope}) : status;
+  if (prefetch.ok())
+    ongoing_.emplace(*prefetch, Ongoing{*session, std::move(sink), {}});
+  else
+    (void)engine_->destroy_session(*session);
+  return prefetch;
 }
 
 boost::asio::awaitable<void> Driver::between_steps(std::function<void(Engine&)> call) {

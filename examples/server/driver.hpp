@@ -20,7 +20,7 @@
 
 namespace kaiju::server {
 
-// Where the events of a request go, on the I/O thread. The last event is kDone or kFailed.
+// Where the events of a request go, on the I/O thread. The last event is kDone, kFailed or kPrefetched.
 class Sink {
  public:
   virtual ~Sink() = default;
@@ -49,6 +49,8 @@ class Driver {
   using Keep = std::function<void(SessionId)>;
   Result<RequestId> submit(std::span<const int32_t> prompt, const RequestOptions& options, std::shared_ptr<Sink> sink,
                            std::unique_ptr<Guide> guide = nullptr, Keep keep = {});
+  // Brings up what lower tiers have of a prompt's beginning, before there is a request. A kPrefetched event ends it.
+  Result<RequestId> prefetch(std::span<const int32_t> tokens, const Scope& scope, std::shared_ptr<Sink> sink);
   void cancel(RequestId request) { (void)engine_->cancel(request); }
   // What there is of their replies comes as usual, and their end.
   void cancel_all() {

@@ -169,6 +169,7 @@ int serve(const Options& options) {
   Io io;
   const std::string secret = random_secret();
   Tenants tenants = options.keys.empty() ? Tenants(secret) : Tenants(secret, options.keys);
+  tenants.set_shares(**engine);
   Driver driver(*engine, io);  // what it has of unfinished requests refers to their tenants
   Server server(io, options.limits, tls);
   Metrics metrics;

@@ -71,6 +71,7 @@ std::string metrics_of(const Service& service, const Exchange& exchange) {
                                    .journal = service.recorder.counts(),
                                    .watch = service.watch.counts(),
                                    .accounts = service.tenants.accounts(),
+                                   .shares = service.tenants.shares_of(engine),
                                    .by_key = service.tenants.may_see_others(exchange)});
 }
 

@@ -184,6 +184,10 @@ void add_accounts(Page& page, const Shown& shown) {
          &Account::cached_tokens);
   family("kaiju_key_generated_tokens_total", "counter", "Tokens that were generated for a key.",
          &Account::generated_tokens);
+  if (shown.shares.empty()) return;
+  page.begin("kaiju_key_cache_bytes", "gauge", "Cache memory of a key that has a floor or a ceiling.");
+  for (const auto& [key, usage] : shown.shares)
+    page.sample(static_cast<double>(usage.cache_bytes), fmt::format("key=\"{}\"", escaped(key)));
 }
 
 }  // namespace

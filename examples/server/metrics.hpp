@@ -62,6 +62,7 @@ struct Shown {
   JournalCounts journal;
   WatchCounts watch;
   const std::map<std::string, Account>& accounts;  // by the name of their key
+  std::map<std::string, ShareUsage> shares;        // of the keys that have floors or ceilings
   bool by_key;                                     // accounts one by one, else their sum alone
 };
 std::string text_of(const Metrics& metrics, const Shown& shown);

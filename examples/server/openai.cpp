@@ -42,6 +42,7 @@ void complete(Service& service, const Tenant& tenant, const Fields& fields, size
         "max_tokens", "context_length_exceeded"};
   if (wanted.min_tokens > options.max_tokens) throw bad_request("min_tokens must be at most max_tokens", "min_tokens");
   options.scope.salt = service.tenants.salt(tenant, fields.text("cache_salt"));
+  options.scope.tenant = tenant.name;
   options.deadline = service.driver.engine().now() + std::chrono::seconds(service.request_seconds);
 }
 

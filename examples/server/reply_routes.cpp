@@ -52,6 +52,15 @@ Json done_json(size_t index, const Reply& kept, const ReuseReport& reuse) {
   return done;
 }
 
+Scope scope_of(const Tenants& tenants, const Tenant& tenant, const std::string& cache_salt, const Cast& cast) {
+  Scope scope;
+  scope.salt = tenants.salt(tenant, cache_salt);
+  scope.tenant = tenant.name;
+  scope.character = cast.region;
+  scope.shared_tokens = static_cast<int32_t>(cast.head.size());
+  return scope;
+}
+
 // One reply to a turn, from what the request wants to its last byte.
 class TurnReply {
  public:
@@ -149,11 +158,7 @@ void TurnReply::start_run(std::unique_ptr<Guide> guide) {
 }
 
 Scope TurnReply::scope() const {
-  Scope scope;
-  scope.salt = service_.tenants.salt(tenant_, fields_.text("cache_salt"));
-  scope.character = asked_.loaded.cast.region;
-  scope.shared_tokens = static_cast<int32_t>(asked_.loaded.cast.head.size());
-  return scope;
+  return scope_of(service_.tenants, tenant_, fields_.text("cache_salt"), asked_.loaded.cast);
 }
 
 void TurnReply::add_piece(const Event& event, std::vector<std::string>& pieces) {
@@ -274,12 +279,38 @@ asio::awaitable<void> stop_reply(StoredChats& chats, Exchange& exchange) {
   co_await exchange.answer(one_field("stopped", chats.cancel_reply(loaded.id)));
 }
 
+Json prefetched_json(const RequestCounts& counts) {
+  return {{"tokens", counts.prompt_tokens}, {"cached_tokens", counts.cached_tokens}};
+}
+
+// The user of a chat has begun to type: its KV is brought up before the message comes.
+asio::awaitable<void> typing(StoredChats& chats, Exchange& exchange) {
+  const nlohmann::json body = exchange.json_or_nothing();
+  const Fields fields(body);
+  Service& service = chats.service;
+  const Tenant& tenant = service.tenants.of(exchange);
+  const std::string cache_salt = fields.text("cache_salt");
+  fields.refuse_others();
+  const LoadedChat loaded = co_await chats.load_idle(exchange);
+  const Scope scope = scope_of(service.tenants, tenant, cache_salt, loaded.cast);
+  if (chats.kv) exchange.log["restored"] = co_await chats.kv->restore(loaded.id, scope);
+  const size_t context = chats.context();
+  const std::vector<int32_t> prompt =
+      turn_prompt(chats.format(), loaded.cast, loaded.chat.turns, {}, context / 4, context);
+  const auto events = std::make_shared<ReplyEvents>(service.io, nullptr);
+  if (const auto begun = service.driver.prefetch(prompt, scope, events); !begun.ok()) throw of_status(begun.status());
+  const std::deque<Event> ended = co_await events->take();
+  const RequestCounts counts = ended.back().counts;
+  co_await exchange.answer(prefetched_json(counts));
+}
+
 }  // namespace
 
 void add_reply_routes(StoredChats& chats) {
   chats.route("POST", "/chats/{}/say", say);
   chats.route("POST", "/chats/{}/swipe", swipe);
   chats.route("POST", "/chats/{}/stop", stop_reply);
+  chats.route("POST", "/chats/{}/typing", typing);
 }
 
 }  // namespace kaiju::server

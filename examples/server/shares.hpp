@@ -12,12 +12,15 @@
 #include <memory>
 #include <vector>
 
+#include "kaiju/cache/share_limits.hpp"
+
 namespace kaiju::server {
 
 // What an account has asked for and got, since the server began.
 struct Account {
   double weight = 1;
   int32_t strict = 0;  // requests of accounts with a higher one go first
+  ShareLimits limits;  // of the engine's memory and steps
 
   size_t waiting = 0, running = 0;  // requests
   uint64_t requests = 0, disconnects = 0;

@@ -44,6 +44,14 @@ nlohmann::json keys_in(const std::string& file) {
   return keys;
 }
 
+ShareLimits limits_of(const Fields& fields) {
+  constexpr int64_t kMostMib = int64_t{1} << 40;
+  return {.cache_floor_bytes = fields.integer("cache_floor_mib", 0, 0, kMostMib) << 20,
+          .cache_ceiling_bytes = fields.integer("cache_ceiling_mib", 0, 0, kMostMib) << 20,
+          .step_floor = fields.number("step_floor", 0, 0, 1),
+          .step_ceiling = fields.number("step_ceiling", 0, 0, 1)};
+}
+
 }  // namespace
 
 Tenants::Tenants(std::string secret, const std::string& file) : secret_(std::move(secret)) {
@@ -64,10 +72,13 @@ Tenants::Tenants(std::string secret, const std::string& file) : secret_(std::mov
       tenant.requests_a_minute = fields.number("requests_per_minute", 0, 0, 1e9);
       tenant.allowance = tenant.requests_a_minute;
       const Account wanted{.weight = fields.number("weight", 1, 0.001, 1000),
-                           .strict = static_cast<int32_t>(fields.integer("priority", 0, -1000, 1000))};
+                           .strict = static_cast<int32_t>(fields.integer("priority", 0, -1000, 1000)),
+                           .limits = limits_of(fields)};
       tenant.account = &accounts_.emplace(tenant.name, wanted).first->second;
-      if (tenant.account->weight != wanted.weight || tenant.account->strict != wanted.strict)
-        throw bad_request(fmt::format("another key of the name {} has another weight or priority", tenant.name));
+      if (tenant.account->weight != wanted.weight || tenant.account->strict != wanted.strict ||
+          tenant.account->limits != wanted.limits)
+        throw bad_request(
+            fmt::format("another key of the name {} has another weight, priority, floor or ceiling", tenant.name));
       tenant.most_at_once = static_cast<size_t>(fields.integer("most_at_once", 0, 0, 1 << 20));
       tenant.trusted = fields.flag("trusted", false);
       tenant.tier = fields.text("tier");
@@ -78,6 +89,22 @@ Tenants::Tenants(std::string secret, const std::string& file) : secret_(std::mov
     }
   if (by_key_.empty()) throw std::runtime_error(file + ": there is no key");
   share();
+}
+
+void Tenants::set_shares(Engine& engine) const {
+  for (const auto& [name, account] : accounts_) {
+    if (!account.limits.any()) continue;
+    if (const Status status = engine.set_share(ShareOf::kTenant, name, account.limits); !status.ok())
+      throw std::runtime_error(fmt::format("the keys of {}: {}", name, status.message()));
+  }
+}
+
+std::map<std::string, ShareUsage> Tenants::shares_of(const Engine& engine) const {
+  std::map<std::string, ShareUsage> shares;
+  for (const auto& [name, account] : accounts_)
+    if (auto usage = engine.share_usage(ShareOf::kTenant, name); account.limits.any() && usage.ok())
+      shares[name] = *usage;
+  return shares;
 }
 
 void Tenants::check_tiers(const std::map<std::string, std::map<std::string, double>>& tiers) const {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "http.hpp"
+#include "kaiju/kaiju.hpp"
 #include "shares.hpp"
 
 namespace kaiju::server {
@@ -34,7 +35,7 @@ class Tenants {
   // Everybody, without keys.
   explicit Tenants(std::string secret);
   // Reads a file of keys: {"keys": [{"key", "name", "requests_per_minute", "most_at_once", "priority", "weight",
-  // "trusted", "tier"}]}.
+  // "cache_floor_mib", "cache_ceiling_mib", "step_floor", "step_ceiling", "trusted", "tier"}]}.
   // Throws std::runtime_error with the file and what is wrong.
   Tenants(std::string secret, const std::string& file);
 
@@ -49,6 +50,10 @@ class Tenants {
   std::string salt(const Tenant& tenant, const std::string& asked) const;
   // Throws std::runtime_error where a key has a tier that is none of these.
   void check_tiers(const std::map<std::string, std::map<std::string, double>>& tiers) const;
+  // Gives the engine the floors and ceilings of all keys. Throws std::runtime_error where they do not fit it.
+  void set_shares(Engine& engine) const;
+  // What each key with a floor or a ceiling has, by name.
+  std::map<std::string, ShareUsage> shares_of(const Engine& engine) const;
   // By name.
   const std::map<std::string, Account>& accounts() const { return accounts_; }
   Shares& shares() { return *shares_; }

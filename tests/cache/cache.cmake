@@ -54,6 +54,13 @@ kaiju_mutant(write_mask_dropped difference lease.hpp "return ready_ * kBlockToke
 kaiju_mutant(epoch_dropped difference prefix_tree.hpp "purge(static_cast<DomainId>(id));" "continue;" prefix_tree.hpp "Namer(options_.key, identity(epoch))" "Namer(options_.key, identity(0))")
 kaiju_mutant(window_taken_too_early difference prefix_tree.hpp "std::max(0, position - window_ + 1)" "std::max(0, position - window_ + 2)")
 kaiju_mutant(copy_dropped difference detail/lease_start.hpp "found.tail != kNoNode, sink" "false, sink")
+# Shares: seeds that are no multiple of three have them.
+set(mutant_run 400000 30 1)
+kaiju_mutant(floor_dropped difference detail/cache_shares.hpp "return share.limits.cache_floor_bytes > 0 && share.bytes - node_bytes_ < share.limits.cache_floor_bytes" "return false")
+kaiju_mutant(floor_in_slabs_dropped difference detail/prefix_tree_shares.hpp "if (!shares_.may_go(share, pass, claimant)) return false;" "")
+kaiju_mutant(other_share_below_dropped difference prefix_tree.hpp "parent == kRoot || share_of(id) == share_of(parent)" "true" detail/invariants.hpp " && tree.share_of(child) == tree.share_of(id)" "")
+kaiju_mutant(charge_dropped difference detail/prefix_tree_nodes.hpp "shares_.charge(share_of(id), -pool_.block_bytes(kind))" "(void)0")
+kaiju_mutant(ceiling_dropped difference detail/prefix_tree_shares.hpp "if (share.limits.cache_ceiling_bytes == 0) return;" "return;")
 # The same in lower tiers.
 set(mutant_run 400000 20 1)
 kaiju_mutant(salt_below_dropped difference name.hpp "text.domain = domain" "text.domain = BlockName()" tiers.hpp "stored.domain == domain && " "")

@@ -34,7 +34,7 @@ ExecutorInfo facts_of(std::mt19937_64& random) {
   return info;
 }
 
-uint64_t hits_below = 0;
+uint64_t hits_below = 0, kept_promises = 0;
 
 uint64_t random_walk(uint64_t seed, int64_t operations) {
   std::mt19937_64 random(seed);
@@ -49,6 +49,14 @@ uint64_t random_walk(uint64_t seed, int64_t operations) {
     if (below(2)) options.file_bytes = kBlockBytes * static_cast<int64_t>(1 + below(60));
   }
   World world(info, options, 1 + static_cast<int32_t>(below(100)), 4);
+  // Of every three seeds, two have shares: tenants 0 and 1, and now and then a character.
+  const auto set_share = [&](ShareOf of, size_t name) {
+    const auto whole = static_cast<size_t>(info.cache_bytes());
+    const auto floor = static_cast<int64_t>(below(3) ? below(whole / 2) : 0);
+    const auto ceiling = static_cast<int64_t>(below(2) ? static_cast<size_t>(floor) + 1 + below(whole) : 0);
+    world.set_share(of, std::to_string(name), floor, ceiling);
+  };
+  if (seed % 3 != 0) set_share(ShareOf::kTenant, 0), set_share(ShareOf::kTenant, 1);
   std::vector<std::vector<int32_t>> stories(3);
   for (auto& story : stories)
     for (int i = 0; i < 330; ++i) story.push_back(static_cast<int32_t>(below(2)));
@@ -72,6 +80,7 @@ uint64_t random_walk(uint64_t seed, int64_t operations) {
           const NodeId node = world.line(i).lease.path()[below(world.line(i).lease.path().size())];
           if (world.tree().at(node).ready()) world.pin(node);
         }
+        if (seed % 3 != 0 && below(40) == 0) set_share(below(4) ? ShareOf::kTenant : ShareOf::kCharacter, below(2));
         if (below(40) == 0) world.tree().retire(std::to_string(below(2)));
         if (below(60) == 0) {
           for (size_t each = 0; each < world.line_count(); ++each) {
@@ -103,6 +112,7 @@ uint64_t random_walk(uint64_t seed, int64_t operations) {
   }
   world.check();
   hits_below += world.hits_below();
+  kept_promises += world.kept_promises();
   return world.hits();
 }
 
@@ -156,8 +166,9 @@ int main(int argc, char** argv) {
     return 1;
   }
   std::printf(
-      "no difference in %lld operations over %lld seeds and all strings of %d; %llu tokens hit, %llu in lower tiers\n",
+      "no difference in %lld operations over %lld seeds and all strings of %d; %llu tokens hit, %llu in lower tiers; "
+      "%llu evictions left shares what they were promised\n",
       static_cast<long long>(operations), static_cast<long long>(seeds), depth, static_cast<unsigned long long>(hits),
-      static_cast<unsigned long long>(hits_below));
+      static_cast<unsigned long long>(hits_below), static_cast<unsigned long long>(kept_promises));
   return hits > 0 ? 0 : 1;
 }

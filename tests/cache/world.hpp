@@ -1,7 +1,8 @@
 // World: a tree and a few leases, driven by hand, beside a naive cache. Every word of KV says which tokens come before
 // it, which characters and salts may read it, and in which epoch it was computed. Every read and write is checked, and
 // every hit is compared with a search of all that is known. With tiers, words move to places in host memory and in a
-// file; some copies fail, and a promotion may take several operations.
+// file; some copies fail, and a promotion may take several operations. Salts are tenants: every eviction is compared
+// with a count of what its tenant has and was promised.
 #pragma once
 
 #include <algorithm>
@@ -32,6 +33,7 @@ class World {
     int32_t prompt_count = 0, most = 0;
     std::string character, own;
     Regions regions;
+    ShareId share = kCommonShare;
     Lease lease;
     std::vector<uint64_t> words;  // what each position must hold
     StepPlan plan;
@@ -45,11 +47,15 @@ class World {
       : info_(info), chunk_(chunk), tree_(std::make_unique<PrefixTree>(info, options)), lines_(lines) {
     for (const BlockKind kind : kBothKinds)
       memory_[kind].resize(static_cast<size_t>(info.block_count[kind]) * kBlockTokens);
-    if (options.host_bytes == 0) return;
+    if (options.host_bytes == 0) {
+      watch_evictions();
+      return;
+    }
     CacheOptions with_file = options;
     if (options.file_bytes > 0) with_file.file = std::make_shared<WordFile>(*this);
     tree_ = std::make_unique<PrefixTree>(info, with_file);
     if (const Status status = tree_->add_tiers(info); !status.ok()) differ(status.message());
+    watch_evictions();
   }
   ~World() {
     for (size_t i = 0; i < lines_.size(); ++i) {
@@ -74,12 +80,16 @@ class World {
     line.most = line.prompt_count + generate;
     line.character = "c" + character;
     line.own = "s" + own;
-    line.regions.shared = tree_->domains().hold(DomainKind::kShared, character, tree_->namer());
-    line.regions.own = tree_->domains().hold(DomainKind::kSalt, own, tree_->namer());
+    line.regions.shared = tree_->domains().hold(DomainKind::kShared, character, tree_->namer(),
+                                                tree_->shares().find(ShareOf::kCharacter, character));
+    line.share = tree_->shares().find(ShareOf::kTenant, own);
+    line.regions.own = tree_->domains().hold(DomainKind::kSalt, own, tree_->namer(), line.share);
+    line.share = tree_->domains().at(line.regions.own).share;  // that of when its first block came
     line.regions.shared_tokens = shared;
     line.words = words_of(line.tokens);
     line.promotion = Promotion();
     BlockNeed promised;
+    claimant_ = line.share;
     const Promotion::Outcome outcome = line.promotion.begin(*tree_, request_of(i), promised);
     run_transfers(outcome == Promotion::Outcome::kBegun ? &line : nullptr);
     if (outcome == Promotion::Outcome::kNothing) return start_lease(i);
@@ -116,25 +126,30 @@ class World {
   }
   bool start_lease(size_t i) {
     Line& line = lines_[i];
-    const LeaseRequest request = request_of(i);
+    LeaseRequest request = request_of(i);
     const auto [least, most] = best_resume(line);
     line.lease = Lease();
     line.plan.clear();
     bool started = false;
     bool alone = true;
     for (const Line& other : lines_) alone = alone && !other.running && !other.waiting;
-    for (const Reuse reuse : {Reuse::kAll, Reuse::kWholeBlocks, Reuse::kGlobalOnly, Reuse::kNothing}) {
-      if (reuse >= Reuse::kGlobalOnly && (!alone || pinned_)) break;
+    claimant_ = line.share;
+    constexpr Reuse kReuses[] = {Reuse::kAll, Reuse::kWholeBlocks, Reuse::kGlobalOnly, Reuse::kNothing};
+    for (size_t tries = 0; tries < 8 && !started; ++tries) {
+      const Reuse reuse = kReuses[tries % 4];
+      if (reuse >= Reuse::kGlobalOnly && (!alone || pinned_)) continue;
+      request.claimant.over_floors = tries >= 4;
+      if (request.claimant.over_floors && (!alone || pinned_)) break;
       started =
           line.lease.start(*tree_, request, reuse, {&line.plan, static_cast<int32_t>(i)}) == Lease::Outcome::kStarted;
       if (!started) continue;
+      check_ceiling(line.share);
       all_reused_ = reuse == Reuse::kAll;
       const int32_t found = line.lease.next();
       if (found > most) differ("a hit of " + std::to_string(found) + " where " + std::to_string(most) + " is known");
       if (reuse == Reuse::kAll && found < least)
         differ("a hit of " + std::to_string(found) + " where " + std::to_string(least) + " is known");
       hits_ += static_cast<uint64_t>(found);
-      break;
     }
     if (!started) {
       if (alone && !pinned_ && tree_->pool().could_ever_hold(Lease::need_alone(line.most, chunk_, info_)))
@@ -153,6 +168,7 @@ class World {
   int32_t step(size_t i, int32_t wanted, int32_t next_token) {
     Line& line = lines_[i];
     ++operations_;
+    claimant_ = line.share;
     line.plan.clear();
     const EditSink sink{&line.plan, static_cast<int32_t>(i)};
     line.lease.prepare(*tree_, sink);
@@ -206,7 +222,16 @@ class World {
     tree_->set_epoch(++epoch_);
   }
 
+  // Of tenant or character `name`.
+  void set_share(ShareOf of, const std::string& name, int64_t floor, int64_t ceiling) {
+    tree_->set_share(of, name, {.cache_floor_bytes = floor, .cache_ceiling_bytes = ceiling});
+  }
+  uint64_t kept_promises() const { return kept_promises_; }
+
   void check() const {
+    if (broken_promises_ > tree_->stats().blocks_over_floors)
+      differ(std::to_string(broken_promises_) + " blocks were evicted that another share was promised, and " +
+             std::to_string(tree_->stats().blocks_over_floors) + " were counted");
     if (const Status status = check_tree(*tree_); !status.ok()) differ(status.message());
     std::vector<const Lease*> leases;
     std::vector<const Promotion*> promotions;
@@ -230,6 +255,35 @@ class World {
   }
 
  private:
+  // What a share has, counted block by block.
+  int64_t bytes_of(ShareId share) const {
+    int64_t bytes = 0;
+    for_nodes([&](NodeId id) {
+      for (const BlockKind kind : kBothKinds)
+        if (tree_->share_of(id) == share && tree_->at(id).has(kind)) bytes += info_.block_bytes[kind];
+    });
+    return bytes;
+  }
+  void watch_evictions() {
+    tree_->on_evict = [this](const EvictedBlock& evicted) {
+      const ShareId share = tree_->domains().at(evicted.node->domain).share;
+      const int64_t floor = tree_->shares().at(share).limits.cache_floor_bytes;
+      if (floor == 0 || share == claimant_) return;
+      const bool broken = bytes_of(share) - info_.block_bytes[evicted.kind] < floor;
+      ++(broken ? broken_promises_ : kept_promises_);
+    };
+  }
+  // A request that has just started left its share below its ceiling, or nothing more of it could go.
+  void check_ceiling(ShareId share) const {
+    const CacheShare& of = tree_->shares().at(share);
+    if (of.limits.cache_ceiling_bytes == 0 || bytes_of(share) <= of.limits.cache_ceiling_bytes) return;
+    int32_t listed = 0;
+    for_nodes([&](NodeId id) {
+      if (tree_->share_of(id) == share) listed += tree_->at(id).listed || tree_->at(id).window_listed ? 1 : 0;
+    });
+    if (listed > 1) differ("a share is above its ceiling, and " + std::to_string(listed) + " of its nodes could go");
+  }
+
   struct Word {
     uint64_t word = 0;
     std::set<std::string> readers;  // characters and salts that may know it
@@ -256,7 +310,9 @@ class World {
 
   LeaseRequest request_of(size_t i) {
     const Line& line = lines_[i];
-    return {line.tokens, line.most, chunk_, line.regions, i + 1, ++ticket_};
+    LeaseRequest request{line.tokens, line.most, chunk_, line.regions, i + 1, ++ticket_};
+    request.claimant.share = line.share;
+    return request;
   }
   // Runs the copies that are due, before any lease writes. Every thirteenth fails.
   void run_transfers(Line* line) {
@@ -429,6 +485,8 @@ class World {
   std::map<const std::byte*, std::vector<Word>> below_;  // host memory, by place
   const std::vector<Word> nothing_ = std::vector<Word>(kBlockTokens);
   uint64_t transfers_ = 0, hits_below_ = 0, operations_ = 0;
+  ShareId claimant_ = kCommonShare;  // of the operation that runs
+  uint64_t broken_promises_ = 0, kept_promises_ = 0;
   std::vector<NodeRef> points_;
   std::vector<NodeId> pins_;
   bool pinned_ = false;

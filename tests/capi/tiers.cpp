@@ -88,3 +88,45 @@ TEST_CASE("contradictory tier options are refused when the engine is created") {
   CHECK(refused(1 << 20, 1 << 20, "/nowhere/at/all").status == KAIJU_IO);
   CHECK(refused(INT64_C(1) << 62, 0, nullptr).status == KAIJU_OUT_OF_MEMORY);
 }
+
+TEST_CASE("a session is brought up before its request, and an event says so") {
+  Tiered host(64 << 20);
+  Host::check(ask([&](kaiju_error** e) { return kaiju_session_create(host.engine, &host.session, e); }));
+  kaiju_session* const typing = host.session;
+  kaiju_options_set_string(host.options, KAIJU_SESSION_SALT, "us", 2, nullptr);
+  host.submit(some_tokens(0, 400));
+  CHECK(ask([&](kaiju_error** e) { return kaiju_session_prefetch(typing, nullptr, 0, nullptr, nullptr, e); }).status ==
+        KAIJU_BUSY);
+  host.drain();
+  for (int32_t seed = 1; seed < 40; ++seed) host.say(seed);
+  host.session = typing;
+  int mark = 0;
+  kaiju_request prefetch = 0;
+  Host::check(ask([&](kaiju_error** e) { return kaiju_session_prefetch(typing, nullptr, 0, &mark, &prefetch, e); }));
+  kaiju_event event{};
+  for (int steps = 0; event.kind != KAIJU_EVENT_PREFETCHED; ++steps) {
+    REQUIRE(steps < 100);
+    REQUIRE(kaiju_engine_step(host.engine, nullptr) == KAIJU_OK);
+    (void)polled(host.engine, &event, sizeof event, 1);
+  }
+  CHECK(event.request == prefetch);
+  CHECK(event.user_data == &mark);
+  CHECK(event.prompt_tokens == 408);
+  CHECK(event.cached_tokens == 407);
+  const uint64_t promoted = host.metrics().host_blocks_out;
+  CHECK(promoted > 0);
+  host.submit({9, 10});
+  kaiju_event done{};
+  host.drain(&done);
+  CHECK(done.cached_tokens == 407);
+  CHECK(host.metrics().host_blocks_out == promoted);
+  CHECK(ask([&](kaiju_error** e) {
+          return kaiju_session_prefetch(typing, nullptr, -1, nullptr, nullptr, e);
+        }).says("at is -1"));
+  CHECK(ask([&](kaiju_error** e) {
+          return kaiju_session_prefetch(typing, host.options, 0, nullptr, nullptr, e);
+        }).says("does not read generate."));
+  CHECK(ask([&](kaiju_error** e) {
+          return kaiju_conversation_prefetch(nullptr, nullptr, 0, nullptr, nullptr, e);
+        }).says("conversation is NULL"));
+}

@@ -126,6 +126,7 @@ struct Harness {
       reply.suspended += event.kind == EventKind::kSuspended;
       reply.resumed += event.kind == EventKind::kResumed;
       if (event.kind == EventKind::kDone) reply.done = true, reply.reason = event.reason, reply.stop = event.stop;
+      if (event.kind == EventKind::kPrefetched) reply.done = true;
       if (event.kind == EventKind::kFailed) reply.failed = true, reply.status = event.status;
     }
   }

@@ -15,7 +15,9 @@ ExecutorInfo without_window() {
   return info;
 }
 
-RequestOptions with_salt(const std::string& salt, int32_t max_tokens = 3) { return in_scope("", 0, salt, max_tokens); }
+RequestOptions with_salt(const std::string& salt, int32_t max_tokens = 3) {
+  return test::in_scope("", 0, salt, max_tokens);
+}
 
 void check(const Reply& reply, ReuseEnd end, int32_t cached, ReuseEnd known_end, int32_t known) {
   CHECK(static_cast<int>(reply.reuse.end) == static_cast<int>(end));
@@ -82,14 +84,15 @@ TEST_CASE("a session whose salt, character or shared region changed is told so, 
   Harness h(without_window());
   const std::vector<int32_t> prompt = tokens_from(1, 300);
   const SessionId session = h.session();
-  h.run(session, prompt, in_scope("wren/1", 128, "a"));
-  check(run_history(h, session, prompt, in_scope("wren/2", 128, "a")), ReuseEnd::kOtherScope, 0, ReuseEnd::kOtherScope,
-        0);
-  check(run_history(h, session, prompt, in_scope("wren/2", 128, "b")), ReuseEnd::kOtherScope, 128,
+  h.run(session, prompt, test::in_scope("wren/1", 128, "a"));
+  check(run_history(h, session, prompt, test::in_scope("wren/2", 128, "a")), ReuseEnd::kOtherScope, 0,
+        ReuseEnd::kOtherScope, 0);
+  check(run_history(h, session, prompt, test::in_scope("wren/2", 128, "b")), ReuseEnd::kOtherScope, 128,
         ReuseEnd::kOtherScope, 128);
-  check(run_history(h, session, prompt, in_scope("wren/2", 64, "b")), ReuseEnd::kOtherScope, 64, ReuseEnd::kOtherScope,
-        64);
-  check(run_history(h, session, prompt, in_scope("wren/2", 64, "b")), ReuseEnd::kWhole, 299, ReuseEnd::kWhole, 299);
+  check(run_history(h, session, prompt, test::in_scope("wren/2", 64, "b")), ReuseEnd::kOtherScope, 64,
+        ReuseEnd::kOtherScope, 64);
+  check(run_history(h, session, prompt, test::in_scope("wren/2", 64, "b")), ReuseEnd::kWhole, 299, ReuseEnd::kWhole,
+        299);
 }
 
 TEST_CASE("a report says nothing about what other scopes hold") {

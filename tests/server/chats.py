@@ -115,6 +115,14 @@ class Chats(OfServer):
         thread.join()
         self.assertEqual(answers[0]["reason"], "cancelled")
 
+    def test_a_chat_is_brought_up_while_its_user_types(self):
+        chat = self.chat_with(self.pip())
+        said = self.say(chat, "What do you grow?")
+        typed = self.ok("POST", f"/chats/{chat}/typing")
+        self.assertGreaterEqual(typed["cached_tokens"], said["prompt_tokens"])
+        self.assertGreaterEqual(typed["tokens"], typed["cached_tokens"])
+        self.assertEqual(self.server.ask("POST", f"/chats/{chat}/typing", {"text": "x"})[0], 400)
+
     def test_a_characters_reply_follows_a_schema(self):
         chat = self.chat_with(self.pip())
         schema = {"type": "object", "properties": {"mood": {"enum": ["well", "tired"]}}, "required": ["mood"]}

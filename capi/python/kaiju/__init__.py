@@ -13,7 +13,7 @@ threads may ask one engine for replies, and `async for text in session.stream(..
 """
 
 from ._c import (MOST_TEXT_BYTES, Chat, ConversationInfo, Device, Kind, Metrics, Part, Property, Reason, Reuse, Role,
-                 Sampler, Status, TextProperty)
+                 Sampler, ShareOf, ShareUsage, Status, TextProperty)
 from ._library import build_info, loaded_from, status_name, version, version_number
 from .bundled import Card, character_names, gate_path, model_path
 from .conversation import Conversation
@@ -36,8 +36,8 @@ __all__ = [
     "DeviceInfo", "DeviceLost", "Engine", "EngineInfo", "Error", "Event", "Gate", "InputOutput", "Internal",
     "InvalidArgument", "Kind", "LibraryMissing", "MOST_TEXT_BYTES", "Message", "Metrics", "Model", "NotFound",
     "Option", "Options", "OutOfMemory", "Part", "Placed", "Prefix", "Property", "Reason", "Replayed", "Reply", "Request",
-    "Reuse", "Role", "Runtime", "Sampler", "Session", "Status", "Stream", "TextProperty", "Unsupported", "WrongType",
-    "build_info",
+    "Reuse", "Role", "Runtime", "Sampler", "Session", "ShareOf", "ShareUsage", "Status", "Stream", "TextProperty",
+    "Unsupported", "WrongType", "build_info",
     "character_names", "chat_turns_to_drop", "gate_path", "loaded_from", "model_path", "option_describe",
     "option_find", "option_list", "record_describe", "record_tokens", "sampler_describe", "status_name", "version",
     "version_number",

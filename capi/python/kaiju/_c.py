@@ -81,6 +81,7 @@ class Kind(enum.IntEnum):
     SUSPENDED = 7
     RESUMED = 8
     VERDICT = 9
+    PREFETCHED = 10
 
 
 class Reason(enum.IntEnum):
@@ -133,6 +134,13 @@ class Sampler(enum.IntEnum):
     NO_REPEAT_NGRAM = 14
     DYNAMIC_TEMPERATURE = 15
     MIROSTAT = 16
+
+
+class ShareOf(enum.IntEnum):
+    """KAIJU_SHARE_*: whose share of memory and steps it is."""
+
+    TENANT = 1
+    CHARACTER = 2
 
 
 class Device(enum.IntEnum):
@@ -203,7 +211,7 @@ class Metrics(Struct):
         "cache_window_blocks_free", "prompt_tokens", "hit_shared", "hit_own", "hit_other", "miss_new", "miss_evicted",
         "miss_window", "miss_last", "requests_suspended", "hit_host", "hit_file", "host_bytes", "host_blocks",
         "host_blocks_in", "host_blocks_out", "file_bytes", "file_blocks", "file_blocks_in", "file_blocks_out",
-        "tier_blocks_lost", "tier_file_failed")]
+        "tier_blocks_lost", "tier_file_failed", "cache_blocks_over_floors")]
 
 
 class ConversationInfo(Struct):
@@ -227,6 +235,19 @@ class Replayed(Struct):
                 ("compared_tokens", SIZE), ("differs_at", I64), ("recorded", I32), ("generated", I32)]
 
 
+class Share(Struct):
+    """kaiju_share: floor and ceiling of memory and of steps."""
+
+    _fields_ = [("struct_size", SIZE), ("cache_floor_bytes", U64), ("cache_ceiling_bytes", U64), ("step_floor", F64),
+                ("step_ceiling", F64)]
+
+
+class ShareUsage(Struct):
+    """kaiju_share_usage, a snapshot."""
+
+    _fields_ = [("struct_size", SIZE), ("cache_bytes", U64), ("running", U64), ("tokens_computed", U64)]
+
+
 class Volatile(Struct):
     """kaiju_volatile: text that changes with every turn, and what it costs."""
 
@@ -236,7 +257,7 @@ class Volatile(Struct):
 
 STRUCTS = {"option_info": OptionInfo, "device_info": DeviceInfo, "engine_info": EngineInfo, "message": Message,
            "event": Event, "metrics": Metrics, "conversation_info": ConversationInfo, "guide": Guide,
-           "replayed": Replayed, "volatile": Volatile}
+           "replayed": Replayed, "volatile": Volatile, "share": Share, "share_usage": ShareUsage}
 
 CLOCK = c.CFUNCTYPE(I64, P)
 LOGITS = c.CFUNCTYPE(None, P, SIZE, P, SIZE, P)
@@ -289,6 +310,8 @@ FUNCTIONS: Dict[str, Tuple[object, ...]] = {
     "engine_submit": (I32, P, P, P, SIZE, P, P, P, P),
     "engine_guide": (I32, P, REQUEST, P, P),
     "engine_set_limit": (I32, P, P, P, F64, P),
+    "engine_set_share": (I32, P, I32, P, P, P),
+    "engine_share_usage": (I32, P, I32, P, P),
     "engine_cancel": (I32, P, REQUEST),
     "engine_suspend": (I32, P, REQUEST),
     "engine_resume": (I32, P, REQUEST),
@@ -310,6 +333,7 @@ FUNCTIONS: Dict[str, Tuple[object, ...]] = {
     "session_fork": (I32, P, SIZE, P, P),
     "session_truncate": (I32, P, SIZE, P),
     "session_tokens": (SIZE, P, P, SIZE),
+    "session_prefetch": (I32, P, P, I64, P, P, P),
     "session_destroy": (None, P),
     "session_save": (I32, P, P, P, P, P),
     "session_restore": (I32, P, P, P, P, P, P),
@@ -319,6 +343,7 @@ FUNCTIONS: Dict[str, Tuple[object, ...]] = {
     "conversation_destroy": (None, P),
     "conversation_say": (I32, P, P, SIZE, P, P, P, P),
     "conversation_swipe": (I32, P, P, P, P, P),
+    "conversation_prefetch": (I32, P, P, I64, P, P, P),
     "conversation_choose": (I32, P, SIZE, P),
     "conversation_append": (I32, P, P, SIZE, P, SIZE, P),
     "conversation_edit": (I32, P, SIZE, I32, P, SIZE, P),

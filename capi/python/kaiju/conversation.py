@@ -151,6 +151,11 @@ class Conversation(Saved):
     def _reply(self, reply: Union[str, Sequence[int]]) -> List[int]:
         return self.engine.model.tokenize(reply) if isinstance(reply, str) else list(reply)
 
+    def prefetch(self, *, at: int = 0, user_data: Any = None, **values: Any) -> int:
+        """kaiju_conversation_prefetch: Session.prefetch for the conversation's next turn."""
+        self._idle()
+        return self.engine._prefetch(lib.kaiju_conversation_prefetch, self._handle, at, user_data, values)
+
     # -- turns --
     def choose(self, reply: int) -> None:
         """kaiju_conversation_choose: which of the newest turn's replies is the one, from 0."""

@@ -16,7 +16,7 @@ from typing import (TYPE_CHECKING, Any, Callable, Deque, Dict, Iterator, List, M
                     Tuple)
 
 from . import _c
-from ._c import Status
+from ._c import Kind, ShareOf, Status
 from ._handle import Handle, Path, c_path, instance, nanoseconds, whole
 from ._library import call, check, filled, lib, text_of
 from .errors import Busy, Error, InvalidArgument, WrongType, error_of
@@ -215,6 +215,7 @@ class Engine(Handle):
         self.model = instance(Model, "model", model)
         self._lock = threading.RLock()  # of what follows and of the calls with sessions; held for moments, not in steps
         self._requests: Dict[int, Request] = {}  # whose last event has not been taken
+        self._prefetches: Dict[int, Any] = {}  # user_data of prefetches that have not ended
         self._box: Dict[str, List[Event]] = {}  # has the events for poll, which takes them out in one go
         self._event = _c.Event()  # what C wrote last, until it is delivered
         self._taking = threading.RLock()  # events are being taken: the C library's text of one lasts until the next
@@ -336,6 +337,22 @@ class Engine(Handle):
         """kaiju_engine_set_limit: the probability of a label, from 0 to 1, that makes a verdict on replies with
         tier=`tier`; None: no limit. Replies under way follow."""
         call(lib.kaiju_engine_set_limit, self._handle, tier.encode(), label.encode(), 2.0 if limit is None else limit)
+
+    def set_share(self, name: str, of: int = ShareOf.TENANT, cache_floor_bytes: int = 0, cache_ceiling_bytes: int = 0,
+                  step_floor: float = 0.0, step_ceiling: float = 0.0) -> None:
+        """kaiju_engine_set_share: what a tenant (the option tenant) or a character is promised of memory and of each
+        step, and the most that it gets; 0: none."""
+        share = _c.Share(cache_floor_bytes=whole("cache_floor_bytes", cache_floor_bytes, 63),
+                         cache_ceiling_bytes=whole("cache_ceiling_bytes", cache_ceiling_bytes, 63),
+                         step_floor=step_floor, step_ceiling=step_ceiling)
+        call(lib.kaiju_engine_set_share, self._handle, whole("of", of), name.encode(), c.byref(share))
+
+    def share_usage(self, name: str, of: int = ShareOf.TENANT) -> _c.ShareUsage:
+        """kaiju_engine_share_usage: what a share has as of the last step."""
+        made = _c.ShareUsage()
+        check(lib.kaiju_engine_share_usage(self._handle, whole("of", of), name.encode(), c.byref(made)),
+              f"there is no share of {name!r}: set_share makes one")
+        return made
 
     def now(self) -> int:
         """kaiju_engine_now: the engine's clock in nanoseconds. A deadline is this and something more."""
@@ -462,6 +479,16 @@ class Engine(Handle):
                 request._settle()
             raise
         return request
+
+    def _prefetch(self, function: Any, handle: Any, at: int, user_data: Any, values: Dict[str, Any]) -> int:
+        """Calls a function that prefetches; the id in its event."""
+        self._check()
+        number = c.c_uint64()
+        with bag(("session",), None, values) as read, self._lock:
+            call(function, handle, read._handle, whole("at", at, 63), None, c.byref(number))
+            if user_data is not None:
+                self._prefetches[number.value] = user_data
+        return int(number.value)
 
     def _request_options(self, options: AnyOptions, values: Dict[str, Any]) -> Options:
         return bag(REQUEST, options, values)
@@ -592,9 +619,12 @@ class Engine(Handle):
                     request = self._requests.get(raw.request)
                     event = raw.__dict__.get("made")
                     if event is None:
-                        event = raw.made = Event(raw, request.user_data if request else None, self._record_of(raw))
+                        given = request.user_data if request else self._prefetches.pop(raw.request, None)
+                        event = raw.made = Event(raw, given, self._record_of(raw))
                     if request:
                         request._deliver(event)
+                    elif event.kind == Kind.PREFETCHED:
+                        self._arrived.append(event)
                     self._event = _c.Event()
                     count += 1
                 if count:

@@ -143,6 +143,12 @@ class Session(Saved):
         if before is not None:
             before._settle()
 
+    def prefetch(self, *, at: int = 0, user_data: Any = None, **values: Any) -> int:
+        """kaiju_session_prefetch: brings the session up from host memory and the file before its next request. at: a time
+        of Engine.now, or 0 for at once. Engine.poll has a PREFETCHED event with the returned id."""
+        self._idle()
+        return self.engine._prefetch(lib.kaiju_session_prefetch, self._handle, at, user_data, values)
+
     # -- the history --
     def tokens(self) -> List[int]:
         """kaiju_session_tokens: the history. While a request is unfinished, it is the one before that request."""

@@ -46,6 +46,7 @@ class BlockPool {
     for (const BlockKind kind : kBothKinds) {
       Kind& k = kinds_[kind];
       k.total = info.block_count[kind];
+      k.block_bytes = info.block_bytes[kind];
       k.per_slab = shared_ ? info.slab_blocks[kind] : 1;
       k.base = shared_ ? 0 : slabs;
       slabs = shared_ ? std::max(slabs, k.total / k.per_slab) : slabs + k.total;
@@ -59,6 +60,7 @@ class BlockPool {
   }
 
   int32_t total(BlockKind kind) const { return kinds_[kind].total; }
+  int64_t block_bytes(BlockKind kind) const { return kinds_[kind].block_bytes; }
   int32_t per_slab(BlockKind kind) const { return kinds_[kind].per_slab; }
   int32_t slab_count() const { return static_cast<int32_t>(slabs_.size()); }
   int32_t count(BlockKind kind, BlockState state) const {
@@ -183,6 +185,8 @@ class BlockPool {
   int32_t wanted_count(int32_t slab) const { return slabs_[static_cast<size_t>(slab)].wanted; }
   // Returns the slab of this kind that has been spare for longest, or -1 if none is spare.
   int32_t oldest_spare(BlockKind kind) const { return kinds_[kind].spare.oldest; }
+  // Returns the slab of the same kind that has been spare for longest after a spare one, or -1.
+  int32_t newer_spare(int32_t slab) const { return slabs_[static_cast<size_t>(slab)].newer; }
   // Takes a free block of this slab. Returns kNoBlock if the slab has no free block.
   BlockId take_in(BlockKind kind, int32_t slab) {
     return slabs_[static_cast<size_t>(slab)].first_free == kNoBlock ? kNoBlock : take_from(kind, slab);
@@ -206,6 +210,7 @@ class BlockPool {
   };
   struct Kind {
     int32_t total = 0, per_slab = 1;
+    int64_t block_bytes = 0;
     int32_t base = 0;  // first slab of this kind
     int32_t room = 0;  // blocks that are not busy, in slabs that have busy blocks
     // Number of blocks in each state. kFree is not counted, because free blocks of an empty slab belong to neither

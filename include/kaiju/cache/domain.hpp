@@ -18,6 +18,8 @@ using NodeId = int32_t;
 inline constexpr NodeId kNoNode = -1;
 using DomainId = int32_t;
 inline constexpr DomainId kNoDomain = -1;
+using ShareId = int32_t;
+inline constexpr ShareId kCommonShare = 0;  // of everything that no share was set for (detail/cache_shares.hpp)
 
 enum class DomainKind : char { kShared = 'c', kSalt = 's', kSession = 'o' };
 
@@ -37,7 +39,8 @@ struct Domain {
   DomainKind kind = DomainKind::kShared;
   std::string key;
   BlockName name;
-  int32_t holders = 0;  // sessions and requests that may still use the domain
+  ShareId share = kCommonShare;  // whose memory its blocks take
+  int32_t holders = 0;           // sessions and requests that may still use the domain
   int32_t nodes = 0;
   NodeId first = kNoNode, last = kNoNode;  // list of its nodes in the prefix tree, parents before children
   int32_t stored = 0, first_stored = -1;   // its stored blocks in lower tiers (tiers.hpp)
@@ -51,8 +54,9 @@ struct Domain {
 class Domains {
  public:
   // Returns the domain with this kind and key, and creates the domain if it does not exist. In both cases, hold() adds
-  // one holder (session or request) to the domain.
-  DomainId hold(DomainKind kind, const std::string& key, const Namer& namer) {
+  // one holder (session or request) to the domain. `share`: what its blocks are charged to; a domain that has blocks
+  // already keeps its share.
+  DomainId hold(DomainKind kind, const std::string& key, const Namer& namer, ShareId share = kCommonShare) {
     const auto [place, added] = index_.try_emplace(static_cast<char>(kind) + key, kNoDomain);
     if (added) {
       place->second = fresh();
@@ -63,7 +67,9 @@ class Domains {
       domain.name = namer.of(place->first);
       domain.ends_unheld = kind == DomainKind::kSession;
     }
-    ++at(place->second).holders;
+    Domain& held = at(place->second);
+    if (held.nodes == 0) held.share = share;
+    ++held.holders;
     return place->second;
   }
   Domain& at(DomainId id) { return domains_[static_cast<size_t>(id)]; }

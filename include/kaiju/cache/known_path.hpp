@@ -102,10 +102,11 @@ class PathBuilder {
   NodeId tip() const { return path_.empty() ? kNoNode : path_.back(); }
 
  private:
+  Claimant claimant() const { return {tree_.domains().at(regions_.own).share, false}; }
   template <class Fill>
   NodeId insert(const NodeKey& key, Fill fill) {
     const bool has_global = tree_.uses(BlockKind::kGlobal);
-    const BlockId global = has_global ? tree_.take(BlockKind::kGlobal) : kNoBlock;
+    const BlockId global = has_global ? tree_.take(BlockKind::kGlobal, claimant()) : kNoBlock;
     if (has_global && global == kNoBlock) return kNoNode;
     const NodeId node = tree_.insert(key, kTransfer, owner_);
     if (node == kNoNode) {
@@ -127,7 +128,7 @@ class PathBuilder {
   void add_window(NodeId node, bool may_fill, Fill fill) {
     const bool brings = !tree_.at(node).has(BlockKind::kWindow);
     if (brings) {
-      const BlockId window = may_fill ? tree_.take(BlockKind::kWindow) : kNoBlock;
+      const BlockId window = may_fill ? tree_.take(BlockKind::kWindow, claimant()) : kNoBlock;
       if (window == kNoBlock) return;
       if (!fill(BlockKind::kWindow, window)) return tree_.release_block(BlockKind::kWindow, window);
       tree_.attach(node, BlockKind::kWindow, window);

@@ -49,6 +49,8 @@ struct LeaseRequest {
   // partly filled block is copied, so that only the prompt's last token is computed. Read during start only.
   const Lease* twin = nullptr;
 
+  Claimant claimant = {};  // whose share asks for blocks
+
   Regions regions_before = {};  // of the session's request before; own is kNoDomain: there was none
 
   SequenceSize size() const { return {most_positions, chunk_tokens}; }
@@ -97,7 +99,7 @@ class Lease {
     prompt_count_ = static_cast<int32_t>(request.prompt.size());
     const Found found = find(tree, reuse);
     hold(tree, found);
-    const bool taken = tree.take(need(tree, found), stash_);
+    const bool taken = tree.take(need(tree, found), stash_, request.claimant);
     if (taken)
       begin(tree, found, reuse, sink);
     else

@@ -62,6 +62,7 @@ struct CacheStats {
   uint64_t hit_host = 0;   // the hits that were promoted from host memory
   uint64_t hit_file = 0;   // the hits that were promoted from the file
   PerKind<uint64_t> blocks_evicted;
+  uint64_t blocks_over_floors = 0;  // of these, evicted although a share was promised more (ShareLimits)
 
   uint64_t hits() const { return hit_shared + hit_own + hit_other; }
 };

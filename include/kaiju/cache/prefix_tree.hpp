@@ -19,6 +19,7 @@
 #include "kaiju/base/buffer.hpp"
 #include "kaiju/base/float_state.hpp"
 #include "kaiju/cache/block_pool.hpp"
+#include "kaiju/cache/detail/cache_shares.hpp"
 #include "kaiju/cache/detail/evicted_names.hpp"
 #include "kaiju/cache/detail/resume_points.hpp"
 #include "kaiju/cache/domain.hpp"
@@ -63,7 +64,8 @@ class PrefixTree {
         reach_(info.window > 0 ? (info.window + kBlockTokens - 2 + kBlockTokens - 1) / kBlockTokens : 0),
         pool_(info),
         events_(options.event_capacity),
-        namer_(options.key, identity(0)) {
+        namer_(options.key, identity(0)),
+        shares_(info.block_bytes[BlockKind::kGlobal] + info.block_bytes[BlockKind::kWindow]) {
     // If the model has global layers, every node has a global block, so there are at most as many nodes as global
     // blocks. If the model has no global layers, a node may remain for some time after its window block was evicted.
     const int64_t nodes = info.has_global ? int64_t{info.block_count[BlockKind::kGlobal]}
@@ -208,6 +210,7 @@ class PrefixTree {
   void attach(NodeId id, BlockKind kind, BlockId block) {
     node(id).block[kind] = block;
     owner_slot(kind, block) = id;
+    shares_.charge(share_of(id), pool_.block_bytes(kind));
     settle(id);
   }
   // Removes a block from a node and returns it. The caller then owns the block, whose state is kLive.
@@ -300,24 +303,33 @@ class PrefixTree {
   // block is evicted, it moves to the lower tier too.
   void want_window_below(NodeId id) { node(id).window_wanted_below = true; }
 
+  // -- shares: whose memory it is (prefix_tree_shares.hpp) --
+  const CacheShares& shares() const { return shares_; }
+  ShareId share_of(NodeId id) const { return domains_.at(at(id).domain).share; }
+  // Makes a share, or changes its limits. What requests compute from now on is charged to it.
+  ShareId set_share(ShareOf of, const std::string& name, const ShareLimits& limits) {
+    return shares_.set(of, name, limits);
+  }
+
   // -- making room --
 
   // Takes a block and makes it live (in use by a running sequence), and evicts cached blocks for that if needed.
   // Returns kNoBlock if all blocks are in use, pinned or being copied.
-  BlockId take(BlockKind kind) {
+  BlockId take(BlockKind kind, const Claimant& claimant = {}) {
     do {
       if (const BlockId block = pool_.take(kind); block != kNoBlock) return block;
-    } while (evict_for(kind));
+    } while (evict_for(kind, claimant));
     return kNoBlock;
   }
   // Takes all blocks of `need` and appends them to `blocks`. If not all blocks of `need` are available, take() takes no
   // block and returns false.
-  bool take(const BlockNeed& need, PerKind<std::vector<BlockId>>& blocks);
+  // `claimant`: whose share asks; what other shares were promised stays (detail/cache_shares.hpp).
+  bool take(const BlockNeed& need, PerKind<std::vector<BlockId>>& blocks, const Claimant& claimant = {});
   // Takes a block only if no resume point has to be given up for it.
   BlockId take_idle(BlockKind kind) {
     do {
       if (const BlockId block = pool_.take(kind); block != kNoBlock) return block;
-    } while (evict_idle(kind));
+    } while (evict_idle(kind, EvictionPass::kUnpromised, {}));
     return kNoBlock;
   }
   // Frees a block that the caller has taken before.
@@ -363,9 +375,8 @@ class PrefixTree {
 
  private:
   static constexpr int32_t kChildrenLooked = 8;
-  struct List {
-    NodeId oldest = kNoNode, newest = kNoNode;
-  };
+  // The number of spare slabs that are looked at for one that a claimant may have.
+  static constexpr int32_t kSlabsLooked = 8;
 
   template <class T>
   static Buffer<T> make_table(size_t count) {
@@ -393,8 +404,8 @@ class PrefixTree {
   void unlist(NodeId id);
   void relist_window(NodeId id);
   void unlist_window(NodeId id);
-  void link(List& list, NodeId id, NodeId Node::* older, NodeId Node::* newer);
-  void unlink(List& list, NodeId id, NodeId Node::* older, NodeId Node::* newer);
+  void link(NodeList& list, NodeId id, NodeId Node::* older, NodeId Node::* newer);
+  void unlink(NodeList& list, NodeId id, NodeId Node::* older, NodeId Node::* newer);
   template <class Visit>
   void for_reach(NodeId id, Visit visit);
   void change_retainers(NodeId id, int32_t by);
@@ -408,21 +419,37 @@ class PrefixTree {
   void remove_point(NodeId id);
   ResumePoint* point_at(const NodeRef& ref);
   void measure(ResumePoint& point);
-  bool give_up_point();
+  bool give_up_point(EvictionPass pass, const Claimant& claimant);
 
   // -- eviction: prefix_tree_eviction.hpp --
-  bool evict_for(BlockKind kind);
-  bool evict_idle(BlockKind kind);
+  bool evict_for(BlockKind kind, const Claimant& claimant);
+  bool evict_idle(BlockKind kind, EvictionPass pass, const Claimant& claimant);
   bool idle_before(BlockKind kind, int32_t slab, uint64_t then) const;
-  NodeId oldest(BlockKind kind) const;
+  NodeId oldest(BlockKind kind, EvictionPass pass, const Claimant& claimant) const;
   bool evict_node(NodeId id);
   bool evict_window(NodeId id);
   void tell_evicted(BlockKind kind, NodeId id);
   void put_below(BlockKind kind, NodeId id);
   bool clear_slab(BlockKind kind, int32_t slab);
+  bool clear_idle_slab(BlockKind kind, EvictionPass pass, const Claimant& claimant);
   bool evict_block(BlockKind kind, BlockId block);
-  BlockId take_beside_busy(BlockKind kind);
-  BlockId take_whole(BlockKind kind);
+  BlockId take_beside_busy(BlockKind kind, const Claimant& claimant);
+  BlockId take_whole(BlockKind kind, const Claimant& claimant);
+
+  // -- shares: prefix_tree_shares.hpp --
+  bool same_share(NodeId id, NodeId parent) const { return parent == kRoot || share_of(id) == share_of(parent); }
+  void refresh_oldest(ShareId share, BlockKind kind);
+  bool may_evict(NodeId id, EvictionPass pass, const Claimant& claimant) const;
+  bool may_evict(NodeId id, const Claimant& claimant) const;
+  bool may_clear(BlockKind kind, int32_t slab, EvictionPass pass, const Claimant& claimant) const;
+  bool evict_own(const Claimant& claimant);
+  void keep_below_ceiling(const Claimant& claimant, int64_t more_bytes);
+  void enter_ring(NodeId id);
+  void leave_ring(NodeId id);
+  template <class May>
+  int32_t worst_point(EvictionPass pass, const Claimant& claimant, May may);
+  template <class May>
+  int32_t worst_of_rings(const std::vector<ShareId>& shares, bool all, May may);
   template <class Take>
   static bool take_each(const BlockNeed& need, PerKind<std::vector<BlockId>>& blocks, Take take);
 
@@ -444,8 +471,9 @@ class PrefixTree {
   uint64_t clock_ = 0;
   uint64_t epoch_ = 0;
   ResumePoints points_;
-  List nodes_list_;   // nodes to evict
-  List window_list_;  // window blocks to evict
+  CacheShares shares_;          // their lists of nodes and window blocks to evict
+  uint32_t shares_looked_ = 0;  // where the next search among many shares begins
+  bool over_floors_ = false;    // what is evicted now was promised to another share
   std::unique_ptr<Tiers> tiers_;
 };
 
@@ -454,3 +482,4 @@ class PrefixTree {
 #include "kaiju/cache/detail/prefix_tree_eviction.hpp"
 #include "kaiju/cache/detail/prefix_tree_nodes.hpp"
 #include "kaiju/cache/detail/prefix_tree_points.hpp"
+#include "kaiju/cache/detail/prefix_tree_shares.hpp"

@@ -39,13 +39,24 @@ class Promotion {
   // because a promotion delays the request by a step.
   static constexpr int32_t kLeastGain = 16;
 
+  // How much a promotion for nobody's sake may copy at once (Engine::prefetch).
+  struct Bounds {
+    int32_t most_blocks = INT32_MAX;  // of the larger part; what is left waits for another promotion
+    bool may_read_file = true;
+  };
+
   // Plans the copies for a request. `promised` must contain the number of blocks that the other requests with a
   // promotion in this step plan will take when they start. begin() adds the number of blocks that this request will
   // take when it starts.
   Outcome begin(PrefixTree& tree, const LeaseRequest& request, BlockNeed& promised) {
+    return begin(tree, request, promised, Bounds());
+  }
+  Outcome begin(PrefixTree& tree, const LeaseRequest& request, BlockNeed& promised, const Bounds& bounds) {
     for (int tries = 0; tries < kTries && tree.tiers(); ++tries) {
       const Outcome found = look(tree, request);
       if (found != Outcome::kBegun) return found;
+      shorten(tree, bounds);
+      if (!bounds.may_read_file && reads_file(tree)) return Outcome::kWait;
       hold(tree);
       const Staged staged = prepare(tree, request, promised);
       if (staged == Staged::kReady) return Outcome::kBegun;
@@ -143,10 +154,26 @@ class Promotion {
 
   // -- beginning --
 
+  // Leaves the path's end, with its windows, to a later promotion if there are too many blocks.
+  void shorten(const PrefixTree& tree, const Bounds& bounds) {
+    const auto most = static_cast<size_t>(std::max(1, bounds.most_blocks));
+    partial_ = tree.uses(kGlobal) && spots_.size() - first_new_ > most;
+    if (partial_) spots_.resize(first_new_ + most);
+  }
+  bool reads_file(const PrefixTree& tree) const {
+    const Tiers& tiers = *tree.tiers();
+    return std::any_of(spots_.begin(), spots_.end(), [&](const Spot& spot) {
+      if (spot.stored == kNoStored) return false;
+      const StoredBlock& stored = tiers.at(spot.stored);
+      return std::any_of(std::begin(kBothKinds), std::end(kBothKinds),
+                         [&](BlockKind kind) { return stored.has(kind) && stored.tier[kind] == CacheTier::kFile; });
+    });
+  }
+
   // Holds all blocks that the promotion needs, both those on the device and those in the lower tiers, so that none of
   // them is evicted.
   void hold(PrefixTree& tree) {
-    const int32_t first_window = tree.uses(kWindow) ? tree.first_visible(position_) : INT32_MAX;
+    const int32_t first_window = tree.uses(kWindow) && !partial_ ? tree.first_visible(position_) : INT32_MAX;
     for (size_t i = 0; i < spots_.size(); ++i) {
       Spot& spot = spots_[i];
       if (i < first_new_) {
@@ -171,10 +198,10 @@ class Promotion {
   // Reads all blocks to copy from the file into host memory, and then takes blocks on the device for them. The file is
   // read first, because taking device blocks may evict other blocks into host memory.
   Staged prepare(PrefixTree& tree, const LeaseRequest& request, BlockNeed& promised) {
-    const BlockNeed rest = left_for_lease(tree, request);
+    const BlockNeed rest = request.most_positions > 0 ? left_for_lease(tree, request) : BlockNeed();
     if (!feasible(tree, promised, rest)) return Staged::kNoRoom;
     if (const Staged staged = stage(tree); staged != Staged::kReady) return staged;
-    if (!take(tree) || !insert(tree)) return Staged::kNoRoom;
+    if (!take(tree, request.claimant) || !insert(tree)) return Staged::kNoRoom;
     promised += rest;
     return Staged::kReady;
   }
@@ -210,9 +237,9 @@ class Promotion {
     }
     return Staged::kReady;
   }
-  bool take(PrefixTree& tree) {
+  bool take(PrefixTree& tree, const Claimant& claimant) {
     PerKind<std::vector<BlockId>> taken;
-    if (!tree.take(own_need(), taken)) return false;
+    if (!tree.take(own_need(), taken, claimant)) return false;
     for (Piece& piece : pieces_) {
       piece.block = taken[piece.kind].back();
       taken[piece.kind].pop_back();
@@ -280,6 +307,7 @@ class Promotion {
   size_t first_transfer_ = 0;
   int32_t position_ = 0, resident_ = 0;
   bool from_file_ = false;
+  bool partial_ = false;  // the path goes on in lower tiers
 };
 
 }  // namespace kaiju

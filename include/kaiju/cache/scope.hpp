@@ -12,6 +12,8 @@ struct Scope {
   // A secret. Requests with the same salt share the KV of tokens after the shared region. If the salt is empty, only
   // this session and its forks share that KV.
   std::string salt;
+  // Whose share of memory and steps the request takes (ShareLimits); empty: no share is counted.
+  std::string tenant = {};
 };
 
 }  // namespace kaiju

@@ -79,6 +79,10 @@ class Conversation {
   // whichever is larger.
   Result<RequestId> swipe(const RequestOptions& options);
 
+  // Engine::prefetch for the next turn, whose prompt begins with the head and the turns. If the scope names a character
+  // but no shared_tokens, the head is the shared region.
+  Result<RequestId> prefetch(PrefetchOptions options);
+
   // -- changing the turns --
   // Adds a turn without computing it: a greeting, or a turn of a chat that is loaded again.
   Status append(std::span<const int32_t> input, std::span<const int32_t> reply);

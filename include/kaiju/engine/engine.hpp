@@ -33,8 +33,10 @@
 #include "kaiju/base/status.hpp"
 #include "kaiju/base/time.hpp"
 #include "kaiju/cache/options.hpp"
+#include "kaiju/cache/share_limits.hpp"
 #include "kaiju/engine/event.hpp"
 #include "kaiju/engine/metrics.hpp"
+#include "kaiju/engine/prefetch_options.hpp"
 #include "kaiju/engine/request.hpp"
 #include "kaiju/engine/save_options.hpp"
 #include "kaiju/engine/step_limits.hpp"
@@ -60,6 +62,10 @@ struct EngineOptions : StepLimits {
   // The host's steady clock, for deadlines and timings. The engine calls the clock in submit, step, wait and generate,
   // on the thread of that call. If `clock` is empty, the engine uses std::chrono::steady_clock.
   Function<TimePoint()> clock;
+  // After each reply, prefetch the session when its user usually comes back: at the mean time of the session's turns,
+  // less twice their mean deviation. A session is known after three turns. A kPrefetched event with `user_data` null
+  // follows.
+  bool prefetch_usual = false;
   bool check_ledger = false;  // recount every block after every step (tests)
 };
 
@@ -102,6 +108,15 @@ class Engine {
   // cache, and kOutOfMemory if the pinned KV of all sessions would not leave room for a request of the whole context.
   // The rules of save_session for steps apply.
   Result<int32_t> pin_session(SessionId session);
+
+  // Brings the KV of the session's history up from host memory and the file before the session's next request, for
+  // example while its user is typing. Never makes a running request wait: it is done in steps that compute nothing, or
+  // a few blocks at a time beside others (StepLimits::prefetch_blocks), and only while no request waits. If the
+  // session's request comes first, the prefetch ends with 0 tokens. A kPrefetched event follows with the returned id:
+  // `counts` says how many tokens the history has, and at which of them the next request can resume. Nothing is
+  // computed. Returns kBusy if the session has an unfinished request, or if max_waiting prefetches have not ended. An
+  // engine that stops tells no prefetch's end.
+  Result<RequestId> prefetch(SessionId session, const PrefetchOptions& options);
 
   // -- saved sessions: docs/cache.md says what is in one --
   // save_session and restore_session return kBusy while another thread is in step, or while a step that failed waits to
@@ -186,6 +201,15 @@ class Engine {
   // tier exists from its first limit on. Requests under way follow from the next step on. Returns kInvalidArgument if
   // the model has no such label.
   Status set_limit(const std::string& tier, const std::string& label, std::optional<double> limit);
+
+  // Gives a tenant or a character's shared region a share of memory and of steps, or changes it, from the next step on.
+  // Without limits the share stays and is counted. What requests of that name compute from then on is charged to it; KV
+  // that is cached under a salt or a character already stays uncharged until it has gone. Returns kInvalidArgument if
+  // the name is empty, if a floor is above its ceiling, or if all floors together leave no room for a request of the
+  // whole context, or no place for one sequence, without a share; the message has the numbers.
+  Status set_share(ShareOf of, const std::string& name, const ShareLimits& limits);
+  // Returns what a share has as of the last step. Returns kNotFound if set_share was not called for it.
+  Result<ShareUsage> share_usage(ShareOf of, const std::string& name) const;
 
   // -- the loop --
   // Runs one step: admits requests, plans the step, computes it and produces its events. Returns ok if there is nothing

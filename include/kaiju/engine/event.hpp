@@ -27,6 +27,7 @@ enum class EventKind : int32_t {
   kSuspended = 7,
   kResumed = 8,  // the request is computed again after kSuspended
   kVerdict = 9,  // RequestOptions::safety: `label` and its `probability`; before the token that follows the judged text
+  kPrefetched = 10,  // Engine::prefetch has ended: the next request can resume at `counts.cached_tokens`
   // The C header lacks kSequenceDone, because a request of the C interface has only one sequence.
   kSequenceDone = 101,  // a sequence ended while others of its request continue: `sequence`, `reason`, `counts`
 };

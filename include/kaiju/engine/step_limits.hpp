@@ -16,6 +16,9 @@ struct StepLimits {
   // KV memory of a sequence is reserved for this many generated tokens at a time; 0: for all of max_tokens. If no
   // memory is free for a sequence's next tokens, the sequence is suspended and resumes by itself later.
   int32_t reserve_tokens = 0;
+  // Most cache blocks that prefetches bring up from host memory in a step that also computes; 0: they wait for steps
+  // that compute nothing, so that they never make a running request wait.
+  int32_t prefetch_blocks = 0;
 };
 
 }  // namespace kaiju

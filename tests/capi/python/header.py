@@ -30,11 +30,12 @@ NAMES = {
     "chat_turns_to_drop": "chat_turns_to_drop",
     "engine_create": "Engine", "engine_destroy": "Engine.close", "engine_submit": "Session.submit",
     "engine_guide": "Engine.guide", "engine_set_limit": "Engine.set_limit", "options_set_logits_hook": "Options.set",
+    "engine_set_share": "Engine.set_share", "engine_share_usage": "Engine.share_usage",
     "engine_cancel": "Engine.cancel", "engine_suspend": "Engine.suspend", "engine_resume": "Engine.resume",
     "engine_now": "Engine.now", "engine_step": "Engine.step", "engine_poll": "Engine.poll",
     "engine_pending": "Engine.pending", "engine_wait": "Engine.wait", "engine_wake": "Engine.wake",
     "engine_metrics": "Engine.metrics", "engine_describe": "Engine.describe",
-    "session_create": "Session", "session_destroy": "Session.close", "session_fork": "Session.fork",
+    "session_prefetch": "Session.prefetch", "session_create": "Session", "session_destroy": "Session.close", "session_fork": "Session.fork",
     "session_truncate": "Session.truncate", "session_tokens": "Session.tokens", "session_save": "Session.save",
     "session_restore": "Engine.restore", "session_save_file": "Session.save_file",
     "session_restore_file": "Engine.restore_file",
@@ -42,7 +43,7 @@ NAMES = {
     "conversation_say": "Conversation.say", "conversation_swipe": "Conversation.swipe",
     "conversation_choose": "Conversation.choose", "conversation_append": "Conversation.append",
     "conversation_edit": "Conversation.edit", "conversation_undo": "Conversation.undo",
-    "conversation_fork": "Conversation.fork", "conversation_describe": "Conversation.describe",
+    "conversation_prefetch": "Conversation.prefetch", "conversation_fork": "Conversation.fork", "conversation_describe": "Conversation.describe",
     "conversation_turn": "Conversation.turn", "conversation_tokens": "Conversation.tokens",
     "conversation_save": "Conversation.save", "conversation_save_file": "Conversation.save_file",
     "conversation_restore": "Engine.restore_conversation",
@@ -54,7 +55,7 @@ NAMES = {
 }
 ENUMS = {  # by the prefix of the constants
     "KAIJU_MODEL_": (kaiju.Property, kaiju.TextProperty), "KAIJU_ROLE_": (kaiju.Role,), "KAIJU_CHAT_": (kaiju.Chat,),
-    "KAIJU_EVENT_": (kaiju.Kind,), "KAIJU_DONE_": (kaiju.Reason,), "KAIJU_REUSE_": (kaiju.Reuse,), "KAIJU_TURN_": (kaiju.Part,),
+    "KAIJU_EVENT_": (kaiju.Kind,), "KAIJU_DONE_": (kaiju.Reason,), "KAIJU_REUSE_": (kaiju.Reuse,), "KAIJU_SHARE_": (kaiju.ShareOf,), "KAIJU_TURN_": (kaiju.Part,),
     "KAIJU_SAMPLER_": (kaiju.Sampler,), "KAIJU_DEVICE_": (kaiju.Device,),
     "KAIJU_": (kaiju.Status,),
 }

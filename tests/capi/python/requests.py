@@ -213,6 +213,37 @@ class Conversations(OfEngine):
         self.assertLess(deep.stable_tokens, deep.stable_behind_history)
         self.assertEqual(deep.stable_behind_history, placed.stable_tokens)
 
+    def test_a_session_is_prefetched_while_its_user_types(self):
+        engine = model.engine(threads=1, max_running=1, cache_bytes=1, host_bytes=64 << 20)
+        session = engine.session()
+        session.generate([1] + [20 + i % 90 for i in range(600)], max_tokens=4, stop_token=-1)
+        for other in range(7):
+            engine.session().generate([1, 30 + other] + [40 + (i * (other + 3)) % 97 for i in range(900)], max_tokens=1)
+        number = session.prefetch(user_data="typing")
+        events = []
+        while not events:
+            engine.step()
+            events = engine.poll()
+        self.assertEqual((events[0].kind, events[0].request, events[0].user_data), (kaiju.Kind.PREFETCHED, number, "typing"))
+        self.assertEqual((events[0].prompt_tokens, events[0].cached_tokens), (605, 604))
+        self.assertEqual(session.generate([50], max_tokens=1).cached_tokens, 604)
+        talk = engine.conversation(card=CARD)
+        talk.say("Hello!", max_tokens=2)
+        talk.prefetch(character="pip")
+        while not engine.poll():
+            engine.step()
+
+    def test_a_tenant_has_a_share(self):
+        self.engine.set_share("ann", cache_ceiling_bytes=1 << 30)
+        with self.assertRaises(kaiju.InvalidArgument):
+            self.engine.set_share("bob", step_floor=2.0)
+        with self.assertRaises(kaiju.NotFound):
+            self.engine.share_usage("eve")
+        self.engine.session().generate([1, 20, 21, 22], max_tokens=8, stop_token=-1, tenant="ann")
+        usage = self.engine.share_usage("ann", kaiju.ShareOf.TENANT)
+        self.assertEqual((usage.tokens_computed, usage.running), (11, 0))
+        self.assertGreater(usage.cache_bytes, 0)
+
     def test_a_conversation_keeps_its_turns(self):
         talk = self.engine.conversation(card=CARD)
         head = model.chat_format([("card", "\n".join(CARD))], 0)

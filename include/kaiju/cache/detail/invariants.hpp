@@ -150,7 +150,7 @@ inline Status check_node(const PrefixTree& tree, NodeId id, DomainId domain) {
   if (node.claimed_by(kUnclaimed) && node.refs == 0) return broken("waits for nobody");
   int32_t kept_children = 0;
   for (NodeId child = node.first_child; child != kNoNode; child = tree.at(child).next_sibling)
-    kept_children += tree.at(child).listed ? 0 : 1;
+    kept_children += tree.at(child).listed && tree.share_of(child) == tree.share_of(id) ? 0 : 1;
   if (node.kept_children != kept_children) return broken("miscounts its children");
   const bool held = node.refs > 0 || !node.ready() || node.pins > 0 || node.points > 0 || kept_children > 0;
   if (node.listed == held) return broken(held ? "is needed and may be evicted" : "is nobody's and may not be evicted");
@@ -187,6 +187,46 @@ inline Status check_wanted(const PrefixTree& tree) {
   return {};
 }
 
+// What is charged to each share, its lists and its ring. O(nodes).
+inline Status check_shares(const PrefixTree& tree) {
+  const CacheShares& shares = tree.shares();
+  const auto broken = [](ShareId id, const char* what) {
+    return internal_error("cache ledger: share " + std::to_string(id) + " " + what);
+  };
+  std::vector<int64_t> bytes(static_cast<size_t>(shares.count())), points(bytes.size());
+  for (size_t d = 0; d < tree.domains().end(); ++d)
+    for (NodeId id = tree.domains().at(static_cast<DomainId>(d)).first; id != kNoNode; id = tree.at(id).domain_next) {
+      const auto share = static_cast<size_t>(tree.share_of(id));
+      for (const BlockKind kind : kBothKinds) bytes[share] += tree.at(id).has(kind) ? tree.pool().block_bytes(kind) : 0;
+      points[share] += tree.at(id).points > 0 ? 1 : 0;
+    }
+  for (ShareId id = 0; id < shares.count(); ++id) {
+    const CacheShare& share = shares.at(id);
+    if (share.bytes != bytes[static_cast<size_t>(id)]) return broken(id, "is charged for other blocks than it has");
+    if (share.points != points[static_cast<size_t>(id)]) return broken(id, "miscounts its resume points");
+    int32_t in_ring = 0;
+    for (NodeId at = share.hand; at != kNoNode && in_ring <= share.points; ++in_ring) {
+      if (tree.share_of(at) != id) return broken(id, "has another's resume point in its ring");
+      at = tree.points().at(tree.at(at).point).ring_next;
+      if (at == share.hand) at = kNoNode;
+    }
+    if (in_ring != share.points) return broken(id, "has lost resume points of its ring");
+    if ((share.point_place >= 0) != (share.points > 0 && !shares.is_promised(id)) ||
+        (share.over_place >= 0) != shares.is_over(id))
+      if (shares.any() && id != kCommonShare) return broken(id, "is in a list wrongly");
+    for (const BlockKind kind : kBothKinds) {
+      const NodeId oldest = share.idle[kind].oldest;
+      const uint64_t when = oldest == kNoNode ? UINT64_MAX : tree.at(oldest).idle[kind];
+      if (share.oldest[kind] != when) return broken(id, "does not know its oldest entry");
+      const ShareId first = shares.oldest(kind, EvictionPass::kUnpromised, {});
+      if (when != UINT64_MAX && !shares.is_promised(id) && (first < 0 || shares.at(first).oldest[kind] > when))
+        return broken(id, "was passed over by the tournament");
+      if (first >= 0 && shares.is_promised(first)) return broken(first, "may be evicted below its floor");
+    }
+  }
+  return {};
+}
+
 // All of the cache's books. O(nodes + blocks).
 inline Status check_tree(const PrefixTree& tree) {
   KAIJU_TRY(check_blocks(tree.pool()));
@@ -205,6 +245,7 @@ inline Status check_tree(const PrefixTree& tree) {
   }
   if (seen != tree.node_count()) return internal_error("cache ledger: the tree has lost nodes");
   if (points != tree.points().count()) return internal_error("cache ledger: resume points without a node");
+  KAIJU_TRY(check_shares(tree));
   return tree.tiers() ? check_tiers(*tree.tiers()) : Status();
 }
 

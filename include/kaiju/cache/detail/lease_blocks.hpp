@@ -106,11 +106,13 @@ inline void Lease::release_windows(PrefixTree& tree, const EditSink& sink) {
     edits_.push_back({sink.slot, BlockKind::kWindow, window_first_, kNoBlock});
   }
   for (; owed_ > 0; --owed_) {
-    BlockId block = tree.take(BlockKind::kWindow);
+    BlockId block = tree.take(BlockKind::kWindow, request_.claimant);
     if (block == kNoBlock && !retained_.empty()) {
       release_retained(tree);  // going on comes before points to come
-      block = tree.take(BlockKind::kWindow);
+      block = tree.take(BlockKind::kWindow, request_.claimant);
     }
+    if (block == kNoBlock && tree.shares().any())  // what runs has to go on
+      block = tree.take(BlockKind::kWindow, {request_.claimant.share, true});
     if (block == kNoBlock) break;
     stash_[BlockKind::kWindow].push_back(block);
   }

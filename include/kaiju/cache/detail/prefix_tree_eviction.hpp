@@ -6,44 +6,63 @@
 
 namespace kaiju {
 
-inline bool PrefixTree::take(const BlockNeed& need, PerKind<std::vector<BlockId>>& blocks) {
+inline bool PrefixTree::take(const BlockNeed& need, PerKind<std::vector<BlockId>>& blocks, const Claimant& claimant) {
   if (!pool_.feasible(need)) return false;
+  keep_below_ceiling(claimant, need.count[BlockKind::kGlobal] * pool_.block_bytes(BlockKind::kGlobal) +
+                                   need.count[BlockKind::kWindow] * pool_.block_bytes(BlockKind::kWindow));
   PerKind<size_t> before;
   for (const BlockKind kind : kBothKinds) {
     before[kind] = blocks[kind].size();
     blocks[kind].reserve(before[kind] + static_cast<size_t>(need.count[kind]));
   }
-  if (take_each(need, blocks, [&](BlockKind kind) { return take(kind); })) return true;
+  const auto give_back = [&] {
+    for (const BlockKind kind : kBothKinds)
+      while (blocks[kind].size() > before[kind]) {
+        pool_.release_block(kind, blocks[kind].back());
+        blocks[kind].pop_back();
+      }
+  };
+  if (take_each(need, blocks, [&](BlockKind kind) { return take(kind, claimant); })) return true;
   // There is room, but one kind took slabs that the other needs: begin again with what only one of them can use.
-  for (const BlockKind kind : kBothKinds)
-    while (blocks[kind].size() > before[kind]) {
-      pool_.release_block(kind, blocks[kind].back());
-      blocks[kind].pop_back();
-    }
-  return take_each(need, blocks, [&](BlockKind kind) { return take_beside_busy(kind); });
+  give_back();
+  if (take_each(need, blocks, [&](BlockKind kind) { return take_beside_busy(kind, claimant); })) return true;
+  give_back();  // the room was promised to another share
+  return false;
 }
 
 // Evicts one thing so that a block of this kind can be taken, or is nearer to being so. False: nothing may be evicted.
-inline bool PrefixTree::evict_for(BlockKind kind) {
-  if (evict_idle(kind) || give_up_point()) return true;
-  const BlockKind other = other_kind(kind);
-  return pool_.shared() && !pool_.idle_slabs(other).empty() && clear_slab(other, pool_.idle_slabs(other).back());
+inline bool PrefixTree::evict_for(BlockKind kind, const Claimant& claimant) {
+  for (const EvictionPass pass : kEvictionPasses) {
+    if (!shares_.any() && pass != EvictionPass::kUnpromised) continue;
+    if (pass == EvictionPass::kOver && shares_.over().empty()) continue;
+    if (pass == EvictionPass::kAll && !claimant.over_floors) continue;
+    over_floors_ = pass == EvictionPass::kAll;
+    const bool evicted = evict_idle(kind, pass, claimant) || give_up_point(pass, claimant) ||
+                         (pool_.shared() && clear_idle_slab(other_kind(kind), pass, claimant));
+    over_floors_ = false;
+    if (evicted) return true;
+  }
+  return false;
 }
 
 // The same, of what no resume point needs: what has been so for longest. A slab of the other kind changes hands when
 // all of it has been so for longer than the oldest of this kind.
-inline bool PrefixTree::evict_idle(BlockKind kind) {
+inline bool PrefixTree::evict_idle(BlockKind kind, EvictionPass pass, const Claimant& claimant) {
   const BlockKind other = other_kind(kind);
-  const NodeId own = oldest(kind);
-  if (const int32_t slab = pool_.shared() ? pool_.oldest_spare(other) : -1; slab >= 0)
-    if (own == kNoNode || idle_before(other, slab, at(own).idle[kind])) return clear_slab(other, slab);
+  const NodeId own = oldest(kind, pass, claimant);
+  const uint64_t then = own == kNoNode ? UINT64_MAX : at(own).idle[kind];
+  int32_t slab = pool_.shared() ? pool_.oldest_spare(other) : -1;
+  for (int32_t looks = shares_.any() ? kSlabsLooked : 1; looks > 0 && slab >= 0;
+       --looks, slab = pool_.newer_spare(slab))
+    if (idle_before(other, slab, then) && may_clear(other, slab, pass, claimant)) return clear_slab(other, slab);
   if (own == kNoNode) return false;
   return kind == BlockKind::kGlobal ? evict_node(own) : evict_window(own);
 }
 
 // The node whose block of this kind is evicted first; kNoNode: no block is in the list.
-inline NodeId PrefixTree::oldest(BlockKind kind) const {
-  return (kind == BlockKind::kGlobal ? nodes_list_ : window_list_).oldest;
+inline NodeId PrefixTree::oldest(BlockKind kind, EvictionPass pass, const Claimant& claimant) const {
+  const ShareId share = shares_.oldest(kind, pass, claimant);
+  return share < 0 ? kNoNode : shares_.at(share).idle[kind].oldest;
 }
 
 inline bool PrefixTree::evict_node(NodeId id) { return removable(id) && (remove_all(id, true), true); }
@@ -58,6 +77,7 @@ inline bool PrefixTree::evict_window(NodeId id) {
 
 inline void PrefixTree::tell_evicted(BlockKind kind, NodeId id) {
   ++stats_.blocks_evicted[kind];
+  if (over_floors_) ++stats_.blocks_over_floors;
   if (tiers_) put_below(kind, id);
   if (on_evict) on_evict({kind, at(id).block[kind], &at(id)});
 }
@@ -95,23 +115,24 @@ inline bool PrefixTree::evict_block(BlockKind kind, BlockId block) {
 }
 
 // A block from the slabs that have busy blocks, which the other kind cannot use; from the others when there is none.
-inline BlockId PrefixTree::take_beside_busy(BlockKind kind) {
+inline BlockId PrefixTree::take_beside_busy(BlockKind kind, const Claimant& claimant) {
   const int32_t slab = pool_.slab_with_room(kind);
-  if (slab < 0) return take_whole(kind);
+  if (slab < 0) return take_whole(kind, claimant);
   if (const BlockId block = pool_.take_in(kind, slab); block != kNoBlock) return block;
   const BlockId first = pool_.first_block(kind, slab);
   for (BlockId block = first; block < first + pool_.per_slab(kind); ++block)
-    if (pool_.state(kind, block) == BlockState::kCached && evict_block(kind, block)) return pool_.take_in(kind, slab);
+    if (pool_.state(kind, block) == BlockState::kCached && may_evict(node_of(kind, block), claimant) &&
+        evict_block(kind, block))
+      return pool_.take_in(kind, slab);
   return kNoBlock;
 }
 
-inline BlockId PrefixTree::take_whole(BlockKind kind) {
-  if (!pool_.has_free(kind))
-    for (const BlockKind of : {other_kind(kind), kind})
-      if ((pool_.shared() || of == kind) && !pool_.idle_slabs(of).empty()) {
-        if (!clear_slab(of, pool_.idle_slabs(of).back())) return kNoBlock;
-        break;
-      }
+inline BlockId PrefixTree::take_whole(BlockKind kind, const Claimant& claimant) {
+  const auto clear = [&](BlockKind of) {
+    if (!pool_.shared() && of != kind) return false;
+    return std::ranges::any_of(kEvictionPasses, [&](EvictionPass pass) { return clear_idle_slab(of, pass, claimant); });
+  };
+  if (!pool_.has_free(kind)) (void)(clear(other_kind(kind)) || clear(kind));
   return pool_.take(kind);
 }
 

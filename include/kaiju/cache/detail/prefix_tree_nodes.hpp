@@ -19,7 +19,9 @@ inline void PrefixTree::reset_root() {
 
 inline NodeId PrefixTree::fresh_node() {
   while (free_node_ == kNoNode && used_nodes_ == capacity_)
-    if (nodes_list_.oldest == kNoNode ? !give_up_point() : !evict_node(nodes_list_.oldest)) return kNoNode;
+    if (const NodeId oldest_node = oldest(BlockKind::kGlobal, EvictionPass::kUnpromised, {});
+        oldest_node == kNoNode ? !give_up_point(EvictionPass::kUnpromised, {}) : !evict_node(oldest_node))
+      return kNoNode;
   if (free_node_ == kNoNode) return used_nodes_++;
   const NodeId id = free_node_;
   free_node_ = at(id).bucket_next;
@@ -64,6 +66,7 @@ inline BlockId PrefixTree::detach(NodeId id, BlockKind kind) {
   if (kind == BlockKind::kWindow) unlist_window(id);
   node(id).block[kind] = kNoBlock;
   owner_slot(kind, block) = kNoNode;
+  shares_.charge(share_of(id), -pool_.block_bytes(kind));
   pool_.set(kind, block, BlockState::kLive);
   return block;
 }
@@ -91,11 +94,13 @@ inline void PrefixTree::relist(NodeId id) {
     if (idle) {
       node(id).listed = true;
       node(id).idle[BlockKind::kGlobal] = ++clock_;
-      link(nodes_list_, id, &Node::older, &Node::newer);
+      link(shares_.at(share_of(id)).idle[BlockKind::kGlobal], id, &Node::older, &Node::newer);
       if (own.has(BlockKind::kGlobal)) pool_.set_spare(BlockKind::kGlobal, own.block[BlockKind::kGlobal], true);
+      refresh_oldest(share_of(id), BlockKind::kGlobal);
     } else {
       unlist(id);
     }
+    if (!same_share(id, own.parent)) return;  // a parent of another share needs it as long as it is there
     count_kept(own.parent, idle ? -1 : 1);
     id = own.parent;
   }
@@ -114,8 +119,9 @@ inline void PrefixTree::count_kept(NodeId id, int32_t by) {
 inline void PrefixTree::unlist(NodeId id) {
   if (!at(id).listed) return;
   node(id).listed = false;
-  unlink(nodes_list_, id, &Node::older, &Node::newer);
+  unlink(shares_.at(share_of(id)).idle[BlockKind::kGlobal], id, &Node::older, &Node::newer);
   if (at(id).has(BlockKind::kGlobal)) pool_.set_spare(BlockKind::kGlobal, at(id).block[BlockKind::kGlobal], false);
+  refresh_oldest(share_of(id), BlockKind::kGlobal);
 }
 
 // The same for its window block.
@@ -125,25 +131,27 @@ inline void PrefixTree::relist_window(NodeId id) {
   if (at(id).window_listed) return;
   node(id).window_listed = true;
   node(id).idle[BlockKind::kWindow] = ++clock_;
-  link(window_list_, id, &Node::window_older, &Node::window_newer);
+  link(shares_.at(share_of(id)).idle[BlockKind::kWindow], id, &Node::window_older, &Node::window_newer);
   pool_.set_spare(BlockKind::kWindow, at(id).block[BlockKind::kWindow], true);
+  refresh_oldest(share_of(id), BlockKind::kWindow);
 }
 
 inline void PrefixTree::unlist_window(NodeId id) {
   if (!at(id).window_listed) return;
-  unlink(window_list_, id, &Node::window_older, &Node::window_newer);
+  unlink(shares_.at(share_of(id)).idle[BlockKind::kWindow], id, &Node::window_older, &Node::window_newer);
   pool_.set_spare(BlockKind::kWindow, at(id).block[BlockKind::kWindow], false);
   node(id).window_listed = false;
+  refresh_oldest(share_of(id), BlockKind::kWindow);
 }
 
-inline void PrefixTree::link(List& list, NodeId id, NodeId Node::* older, NodeId Node::* newer) {
+inline void PrefixTree::link(NodeList& list, NodeId id, NodeId Node::* older, NodeId Node::* newer) {
   node(id).*older = list.newest;
   node(id).*newer = kNoNode;
   (list.newest == kNoNode ? list.oldest : node(list.newest).*newer) = id;
   list.newest = id;
 }
 
-inline void PrefixTree::unlink(List& list, NodeId id, NodeId Node::* older, NodeId Node::* newer) {
+inline void PrefixTree::unlink(NodeList& list, NodeId id, NodeId Node::* older, NodeId Node::* newer) {
   const NodeId before = at(id).*older, after = at(id).*newer;
   (before == kNoNode ? list.oldest : node(before).*newer) = after;
   (after == kNoNode ? list.newest : node(after).*older) = before;
@@ -213,7 +221,7 @@ inline void PrefixTree::erase(NodeId id, bool evicted) {
     if (tiers_ && evicted) for_reach(id, [&](NodeId each) { want_window_below(each); });
   }
   const NodeId parent = erased.parent;
-  if (!erased.listed) count_kept(parent, -1);
+  if (!erased.listed || !same_share(id, parent)) count_kept(parent, -1);
   unlist(id);
   for (const BlockKind kind : kBothKinds) {
     if (!erased.has(kind)) continue;

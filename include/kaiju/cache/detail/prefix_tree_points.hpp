@@ -9,6 +9,7 @@ namespace kaiju {
 inline void PrefixTree::add_point(NodeId id, bool branch) {
   if (++node(id).points == 1) {
     node(id).point = points_.add(id);
+    enter_ring(id);
     count_kept(id, 0);
     change_retainers(id, 1);
     relist(id);
@@ -37,6 +38,7 @@ inline void PrefixTree::remove_point(NodeId id) {
     if (at(above->node).kept_children > 0)
       above->blocks_below = below ? point.blocks_above + point.blocks_below : reach_ + 1;
   }
+  leave_ring(id);
   if (const NodeId moved = points_.remove(at(id).point); moved != kNoNode) node(moved).point = at(id).point;
   node(id).points = 0;
   node(id).point = -1;
@@ -102,7 +104,7 @@ inline void PrefixTree::use_path(NodeId tip, uint32_t uses) {
 
 // Gives up the point that is worth least: what only it kept may be evicted now, and is found as long as it is not.
 // False: there is none.
-inline bool PrefixTree::give_up_point() {
+inline bool PrefixTree::give_up_point(EvictionPass pass, const Claimant& claimant) {
   const FloatState float_state;
   constexpr int kTries = 8;
   const auto unheld = [&](int32_t place) {
@@ -111,14 +113,15 @@ inline bool PrefixTree::give_up_point() {
   };
   int32_t worst = -1;
   for (int tries = 0; tries < kTries; ++tries) {
-    worst = points_.worst(unheld);
+    worst = worst_point(pass, claimant, unheld);
     if (worst < 0) break;
     ResumePoint& point = points_.at(worst);
     const float before = points_.worth(point);
     measure(point);
     if (points_.worth(point) <= before) break;
   }
-  if (worst < 0) worst = points_.worst([&](int32_t place) { return at(points_.at(place).node).pins == 0; });
+  if (worst < 0)
+    worst = worst_point(pass, claimant, [&](int32_t place) { return at(points_.at(place).node).pins == 0; });
   if (worst < 0) return false;
   const NodeId id = points_.at(worst).node;
   points_.pay(points_.worth(points_.at(worst)));

@@ -24,7 +24,8 @@ struct ResumePoint {
   uint32_t uses = 0;         // how often its path was used before; for a branch, how often the point was
   PointClass of;
   bool branch = false;  // sequences branch here, or the host wants it: its class does not follow its distance
-  bool seen = true;     // whether its age was told to the curves since it was last used
+  NodeId ring_next = kNoNode, ring_previous = kNoNode;  // neighbours in the ring of its share (cache_shares.hpp)
+  bool seen = true;                                     // whether its age was told to the curves since it was last used
 };
 
 // The price of memory: what a point takes when nothing else needs it.

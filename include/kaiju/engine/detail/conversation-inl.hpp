@@ -86,6 +86,16 @@ KAIJU_INLINE Status Conversation::settle() {
   });
 }
 
+KAIJU_INLINE Result<RequestId> Conversation::prefetch(PrefetchOptions options) {
+  return guarded<Result<RequestId>>([&]() -> Result<RequestId> {
+    KAIJU_TRY(settle());
+    KAIJU_TRY(engine_->set_session_tokens(session_, history()));
+    if (options.scope && !options.scope->character.empty() && options.scope->shared_tokens == 0)
+      options.scope->shared_tokens = static_cast<int32_t>(head_.size());
+    return engine_->prefetch(session_, options);
+  });
+}
+
 KAIJU_INLINE Result<RequestId> Conversation::ask(size_t turn, std::span<const int32_t> input, uint32_t variant,
                                                  RequestOptions options) {
   const auto context = static_cast<size_t>(engine_->info().context);

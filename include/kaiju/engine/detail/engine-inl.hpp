@@ -75,6 +75,15 @@ KAIJU_INLINE Status Engine::keep_sequence(RequestId request, int32_t sequence) {
 KAIJU_INLINE Status Engine::propose(RequestId request, int32_t sequence, std::span<const int32_t> tokens) {
   return impl_->propose(request, sequence, tokens);
 }
+KAIJU_INLINE Result<RequestId> Engine::prefetch(SessionId session, const PrefetchOptions& options) {
+  return impl_->prefetch(session, options);
+}
+KAIJU_INLINE Status Engine::set_share(ShareOf of, const std::string& name, const ShareLimits& limits) {
+  return impl_->set_share(of, name, limits);
+}
+KAIJU_INLINE Result<ShareUsage> Engine::share_usage(ShareOf of, const std::string& name) const {
+  return impl_->share_usage(of, name);
+}
 KAIJU_INLINE Status Engine::set_limit(const std::string& tier, const std::string& label, std::optional<double> limit) {
   return impl_->set_limit(tier, label, limit);
 }

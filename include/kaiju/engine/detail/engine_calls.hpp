@@ -392,6 +392,7 @@ inline RequestId EngineImpl::enqueue(Inbox& inbox, History& history, Command com
   // Nothing below fails.
   inbox.commands.push_back(std::move(command));
   history.known = true;
+  history.turns.request_came(request.submitted);
   ++inbox.pending;
   history.request = ++inbox.last_request;
   return history.request;

@@ -1,13 +1,14 @@
 // EngineImpl: what an Engine is made of. engine.hpp says what it promises, call by call; its calls from any thread are
 // in engine_calls.hpp, those about one sequence of a request in engine_sequences.hpp, the step in engine_step.hpp, beam
-// search in engine_beams.hpp, verdicts in engine_safety.hpp, records of replies in engine_record.hpp, saving and
-// restoring in engine_saved.hpp.
+// search in engine_beams.hpp, verdicts in engine_safety.hpp, records of replies in engine_record.hpp, shares in
+// engine_shares.hpp, prefetches in engine_prefetch.hpp, saving and restoring in engine_saved.hpp.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -75,6 +76,9 @@ class EngineImpl {
   Status keep_sequence(RequestId request, int32_t sequence);
   Status propose(RequestId request, int32_t sequence, std::span<const int32_t> tokens);
   Status guide(RequestId request, const Guide& guide, int32_t sequence);
+  Result<RequestId> prefetch(SessionId session, const PrefetchOptions& options);
+  Status set_share(ShareOf of, const std::string& name, const ShareLimits& limits);
+  Result<ShareUsage> share_usage(ShareOf of, const std::string& name) const;
   Status set_limit(const std::string& tier, const std::string& label, std::optional<double> limit);
   Status step();
   bool poll(Event& event);
@@ -143,6 +147,16 @@ class EngineImpl {
   bool judge(Sequence& sequence, std::span<const float> scores);
   void tell_token(Sequence& sequence, Event event);
 
+  // -- shares: engine_shares.hpp --
+  Status check_share(const Inbox& inbox, const ShareName& name, const ShareLimits& limits) const;
+  void count_shares();
+
+  // -- prefetches: engine_prefetch.hpp --
+  void take_prefetch(Prefetch prefetch);
+  void take_due_prefetches(TimePoint now);
+  void tell_prefetched();
+  std::optional<TimePoint> earliest_time() const;
+
   // -- banned phrases: engine_banned.hpp --
   Status check_banned(const RequestOptions& options) const;
   bool goes_back(Sequence& sequence);
@@ -208,10 +222,13 @@ class EngineImpl {
   // `has_work`: there may be something to step, though no further call comes.
   void publish(bool has_work) {
     metrics_from_scheduler();
-    inbox_.publish(events_, endings_, metrics_, has_work, deadlines_.earliest());
+    count_shares();
+    tell_prefetched();
+    inbox_.publish(events_, endings_, metrics_, has_work, earliest_time(),
+                   options_.prefetch_usual ? std::optional(now()) : std::nullopt);
   }
   void publish() {
-    publish(!scheduler_.waiting().empty() || scheduler_.computes() ||
+    publish(!scheduler_.waiting().empty() || scheduler_.computes() || scheduler_.has_prefetches() ||
             (plan_stage_ != PlanStage::kNone && !scheduler_.running().empty()));
   }
 
@@ -227,6 +244,7 @@ class EngineImpl {
   // Of the thread that steps.
   Scheduler scheduler_;
   Deadlines deadlines_;
+  TimedPrefetches timed_prefetches_;
   StepPlan plan_;
   StepPlan next_plan_;      // what goes on from plan_, while that runs
   StepPlan transfer_plan_;  // of saving and restoring
@@ -248,8 +266,10 @@ class EngineImpl {
 #include "kaiju/engine/detail/engine_banned.hpp"
 #include "kaiju/engine/detail/engine_beams.hpp"
 #include "kaiju/engine/detail/engine_calls.hpp"
+#include "kaiju/engine/detail/engine_prefetch.hpp"
 #include "kaiju/engine/detail/engine_record.hpp"
 #include "kaiju/engine/detail/engine_safety.hpp"
 #include "kaiju/engine/detail/engine_saved.hpp"
 #include "kaiju/engine/detail/engine_sequences.hpp"
+#include "kaiju/engine/detail/engine_shares.hpp"
 #include "kaiju/engine/detail/engine_step.hpp"

@@ -72,12 +72,13 @@ inline Status EngineImpl::step_once(StepOutcome& outcome) {
   const TimePoint begin = now();
   do_inbox();
   end_overdue(begin);
+  take_due_prefetches(begin);
   if (plan_stage_ == PlanStage::kNone) {
     KAIJU_TRY(scheduler_.plan(plan_, begin));
     tell_moves();
     if (plan_.segments.empty() && plan_.copies.empty() && plan_.transfers.empty()) {
       if (scheduler_.running().empty() && !scheduler_.waiting().empty())
-        return internal_error("cache ledger: request " + std::to_string((*scheduler_.waiting().begin())->request->id) +
+        return internal_error("cache ledger: request " + std::to_string(scheduler_.waiting().first()->request->id) +
                               " does not fit though nothing else is here");
       publish(false);
       outcome = StepOutcome::kNothingToDo;
@@ -150,6 +151,7 @@ inline void EngineImpl::do_inbox() {
     switch (command.kind) {
       case Command::Kind::kSubmit:
         deadlines_.add(*command.sequences.front()->request);
+        scheduler_.drop_prefetches(command.sequences.front()->request->session);
         for (std::unique_ptr<Sequence>& sequence : command.sequences) scheduler_.add(std::move(sequence));
         break;
       case Command::Kind::kFork:
@@ -161,7 +163,14 @@ inline void EngineImpl::do_inbox() {
       case Command::Kind::kSequence:
         do_sequence_call(command.request, command.call);
         break;
+      case Command::Kind::kShare:
+        scheduler_.set_share(command.share.first, command.share.second, command.share_limits);
+        break;
+      case Command::Kind::kPrefetch:
+        take_prefetch(std::move(command.prefetch));
+        break;
       case Command::Kind::kDestroy:
+        scheduler_.drop_prefetches(command.session);
         end_request(command.request, DoneReason::kCancelled);
         if (is_ending(command.session))
           closing_.push_back(command.session);
@@ -470,7 +479,7 @@ inline void EngineImpl::stop(const Status& error) {
       ++metrics_.requests_failed;
     };
     for (const auto& sequence : scheduler_.running()) fail(*sequence);
-    for (const auto& sequence : scheduler_.waiting()) fail(*sequence);
+    scheduler_.waiting().for_each(fail);
     for (const auto& sequence : scheduler_.suspended()) fail(*sequence);
     const auto fail_commands = [&] {
       for (const Command& command : commands_)
@@ -483,6 +492,7 @@ inline void EngineImpl::stop(const Status& error) {
     commands_.clear();
     scheduler_.abandon();
     deadlines_.clear();
+    timed_prefetches_.clear();
     publish();
     inbox_.fail_unfinished();  // requests that were between two lists when memory ran short
     all_failed_ = true;

@@ -7,10 +7,12 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -18,6 +20,8 @@
 
 #include "kaiju/base/detail/ring.hpp"
 #include "kaiju/base/time.hpp"
+#include "kaiju/cache/share_limits.hpp"
+#include "kaiju/engine/detail/prefetch.hpp"
 #include "kaiju/engine/detail/sequence.hpp"
 #include "kaiju/engine/event.hpp"
 #include "kaiju/engine/metrics.hpp"
@@ -54,9 +58,11 @@ struct SequenceCall {
   std::shared_ptr<const TokenGuide> guide = {};  // kGuide
 };
 
+using ShareName = std::pair<ShareOf, std::string>;
+
 // What waits for the next step, in order of arrival.
 struct Command {
-  enum class Kind { kSubmit, kControl, kSequence, kFork, kDestroy };
+  enum class Kind { kSubmit, kControl, kSequence, kFork, kDestroy, kShare, kPrefetch };
   Kind kind = Kind::kSubmit;
   std::vector<std::unique_ptr<Sequence>> sequences;  // kSubmit: of one request
   RequestId request = 0;                             // kControl, kSequence; kDestroy: the session's unfinished one
@@ -64,6 +70,9 @@ struct Command {
   RequestControl control;                            // kControl
   SessionId session = 0;                             // kFork: the parent; kDestroy
   SessionId child = 0;                               // kFork
+  ShareName share;                                   // kShare
+  ShareLimits share_limits;                          // kShare
+  Prefetch prefetch;                                 // kPrefetch
 };
 
 struct Destroyed {
@@ -77,6 +86,7 @@ struct History {
   size_t length = 0;
   RequestId request = 0;  // the unfinished one; 0: idle
   bool known = false;     // the scheduler may know it
+  TurnClock turns;        // with EngineOptions::prefetch_usual
 
   std::span<const int32_t> view() const {
     return tokens ? std::span<const int32_t>(*tokens).first(length) : std::span<const int32_t>();
@@ -114,6 +124,9 @@ class Inbox {
     return body(*this);
   }
 
+  // Shares that Engine::set_share made, and what they have as of the last step.
+  std::map<ShareName, ShareLimits> shares;
+  std::map<ShareName, ShareUsage> share_usage;
   std::shared_ptr<const TierLimits> tiers;  // limits that Engine::set_limit gave; null: none
 
   // Driving thread: everything that arrived, oldest first.
@@ -140,14 +153,16 @@ class Inbox {
   }
   // Driving thread: what a step brought about, all of it or, where memory runs short, nothing. Both lists are emptied.
   // `has_work`: there may be something to step, though no further call comes. `deadline`: the earliest of all
-  // unfinished requests, suspended ones included.
+  // unfinished requests, suspended ones included, and of prefetches. `time`: now, if sessions that have had a reply are
+  // to be prefetched when their users usually come back.
   void publish(std::vector<Event>& new_events, std::vector<Ending>& endings, const Metrics& figures, bool has_work,
-               std::optional<TimePoint> deadline) {
+               std::optional<TimePoint> deadline, std::optional<TimePoint> time) {
     Metrics now = figures;
     {
       const std::lock_guard lock(mutex_);
       for (const Event& event : new_events)
         if (Ring<Event>* const queue = queue_of(event.request)) queue->reserve(queue->size() + new_events.size());
+      if (time) commands.reserve(commands.size() + endings.size());
       for (Event& event : new_events) deliver(std::move(event));
       for (Ending& ending : endings) {
         const auto ended = unfinished.find(ending.request);
@@ -155,6 +170,7 @@ class Inbox {
         if (History* const history = waits_for(ending.session, ending.request)) {
           history->request = 0;
           if (ending.done) history->set(std::move(ending.histories[kept < ending.histories.size() ? kept : 0]));
+          if (ending.done && time) expect_next_turn(ending.session, *history, *time);
         }
         if (ended != unfinished.end()) unfinished.erase(ended);
       }
@@ -286,7 +302,8 @@ class Inbox {
   }
   std::vector<Command> commands;     // for the next step, in order of arrival
   std::vector<Destroyed> destroyed;  // after them
-  size_t sequence_calls = 0;         // of the commands, those of kind kSequence
+  size_t sequence_calls = 0;         // of the commands, those of kind kSequence and kShare
+  size_t prefetches = 0;             // that have not ended
   std::unordered_map<SessionId, History> sessions;
   std::unordered_map<RequestId, RequestControl> unfinished;
   Ring<Event> events;  // bounded: step refuses while the host leaves too many
@@ -297,7 +314,28 @@ class Inbox {
   uint64_t last_session = 0;
   uint64_t last_request = 0;
 
+  // Leaves a prefetch of the session's history for the next step.
+  RequestId enqueue_prefetch(SessionId session, History& history, Prefetch prefetch) {
+    prefetch.session = session;
+    prefetch.tokens = history.tokens;
+    prefetch.length = history.length;
+    prefetch.id = ++last_request;
+    Command& command = commands.emplace_back();
+    command.kind = Command::Kind::kPrefetch;
+    command.prefetch = std::move(prefetch);
+    history.known = true;
+    ++prefetches;
+    return last_request;
+  }
+
  private:
+  // A session's reply has ended: it is prefetched when its user usually comes back.
+  void expect_next_turn(SessionId session, History& history, TimePoint now) {
+    history.turns.reply_ended(now);
+    Prefetch prefetch;
+    prefetch.at = history.turns.expected();
+    if (prefetch.at) enqueue_prefetch(session, history, std::move(prefetch));
+  }
   // The history of a session that waits for this request's end; null when the session is gone.
   History* waits_for(SessionId session, RequestId request) {
     const auto found = sessions.find(session);

@@ -28,6 +28,7 @@ inline Result<StepLimits> resolve(const StepLimits& asked, const ExecutorInfo& i
                             "; the executor has slots for 0 to " + std::to_string(info.slot_count) +
                             " (ExecutorOptions::slot_count)");
   KAIJU_TRY(check_in_range("reserve_tokens", asked.reserve_tokens, 0, INT32_MAX));
+  KAIJU_TRY(check_in_range("prefetch_blocks", asked.prefetch_blocks, 0, INT32_MAX));
   StepLimits limits = asked;
   if (limits.step_tokens == 0) limits.step_tokens = info.step_tokens;
   limits.chunk_tokens =

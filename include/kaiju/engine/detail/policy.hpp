@@ -38,7 +38,8 @@ struct InOrder {
   static const Sequence& of(const std::unique_ptr<Sequence>& sequence) { return *sequence; }
   bool operator()(const auto& a, const auto& b) const { return before(of(a), of(b)); }
 };
-// To find one, to put one in and to take one out cost O(log n).
+// To find one, to put one in and to take one out cost O(log n). WaitingQueue (waiting_queue.hpp) has one for each
+// share.
 using WaitingSequences = std::set<std::unique_ptr<Sequence>, InOrder<goes_before>>;
 using SuspendedSequences = std::set<std::unique_ptr<Sequence>, InOrder<arrived_before>>;
 

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -15,9 +17,12 @@
 #include "kaiju/cache/promotion.hpp"
 #include "kaiju/engine/detail/invariants.hpp"
 #include "kaiju/engine/detail/policy.hpp"
+#include "kaiju/engine/detail/prefetch.hpp"
 #include "kaiju/engine/detail/sequence.hpp"
 #include "kaiju/engine/detail/session.hpp"
+#include "kaiju/engine/detail/step_places.hpp"
 #include "kaiju/engine/detail/step_shares.hpp"
+#include "kaiju/engine/detail/waiting_queue.hpp"
 #include "kaiju/step/plan.hpp"
 
 namespace kaiju {
@@ -27,7 +32,7 @@ class Scheduler {
  public:
   // `limits`: none is 0 but reserve_tokens.
   Scheduler(const ExecutorInfo& info, const StepLimits& limits, const CacheOptions& cache)
-      : info_(info), limits_(limits), tree_(info, cache), books_(tree_) {
+      : info_(info), limits_(limits), tree_(info, cache), books_(tree_), places_(limits.max_running) {
     if (info.window > 0) {
       // Memory for a window and little more wants small chunks rather than refusals.
       const int64_t room = int64_t{info.block_count[1]} * kBlockTokens - info.window - Lease::kWindowSlack;
@@ -41,6 +46,14 @@ class Scheduler {
 
   // kOutOfMemory, with the numbers, when a sequence of this size could not run even alone. Safe from any thread.
   Status check_fits(int32_t prompt_tokens, int32_t max_tokens) const;
+
+  const StepLimits& limits() const { return limits_; }
+  // The bytes of blocks that a request of the whole context needs. Safe from any thread.
+  int64_t largest_bytes() const;
+
+  // -- shares: scheduler_shares.hpp --
+  void set_share(ShareOf of, const std::string& name, const ShareLimits& limits);
+  ShareUsage usage(ShareId share) const;
 
   // -- who is here: scheduler_members.hpp --
   // Takes a sequence of its request, whose `sequences` has a place for it. Taken only when all went well: a sequence
@@ -90,7 +103,7 @@ class Scheduler {
       return sequence && (!sequence->live() || sequence->granted > 0 || sequence->ready() > 0);
     });
   }
-  const WaitingSequences& waiting() const { return waiting_; }
+  const WaitingQueue& waiting() const { return waiting_; }
   const SuspendedSequences& suspended() const { return suspended_; }
   size_t suspended_requests() const { return suspended_requests_; }
   // Sequences whose memory had to be renewed in the last plan; those without a slot found none, and wait.
@@ -98,6 +111,15 @@ class Scheduler {
   SessionBooks& books() { return books_; }
   PrefixTree& cache() { return tree_; }
   const PrefixTree& cache() const { return tree_; }
+
+  // -- prefetches: scheduler_prefetch.hpp --
+  // Brings up what lower tiers have of a history, in steps where nothing has to wait for that.
+  void add(Prefetch prefetch) { prefetches_.push_back(std::move(prefetch)); }
+  // A session is gone, or its request has come: its prefetches end without more ado.
+  void drop_prefetches(SessionId session);
+  bool has_prefetches() const { return !prefetches_.empty(); }
+  // Those that have ended since the last call.
+  std::vector<Prefetch> take_prefetched() { return std::exchange(prefetched_, {}); }
 
   // -- the step: scheduler_plan.hpp --
   // Admits waiting sequences and writes the next step; Sequence::granted says what each computes. A plan without
@@ -141,6 +163,18 @@ class Scheduler {
   LeaseRequest lease_request(Sequence& sequence);
   bool start(Sequence& sequence, StepPlan& plan);
 
+  // -- scheduler_shares.hpp --
+  Sequence* first_waiting(const Sequence* after = nullptr) const;
+  void take_share(Request& request);
+  bool next_step_fits_shares();
+
+  // -- scheduler_prefetch.hpp --
+  int32_t prefetch_blocks(const StepPlan& plan) const;
+  void prefetch(StepPlan& plan);
+  LeaseRequest prefetch_request(const Prefetch& prefetch, std::span<const int32_t> prompt);
+  void end_prefetch(Prefetch& prefetch, const Regions& regions);
+  int32_t resumable(const KnownPath& path) const;
+
   // -- scheduler_plan.hpp --
   Demand demand(Sequence& sequence, StepPlan& plan);
   int32_t usable_drafts(Sequence& sequence) const;
@@ -164,7 +198,7 @@ class Scheduler {
   StepLimits limits_;
   PrefixTree tree_;
   SessionBooks books_;
-  WaitingSequences waiting_;
+  WaitingQueue waiting_;
   std::vector<std::unique_ptr<Sequence>> running_;  // in the order of service (policy.hpp)
   SuspendedSequences suspended_;
   std::unordered_map<RequestId, std::shared_ptr<Request>> requests_;
@@ -173,11 +207,16 @@ class Scheduler {
   std::vector<Sequence*> displaced_;  // by the last plan
   std::vector<Promotion> promoting_;  // in the last plan
   std::vector<Promotion> promoted_;   // by the one before
+  std::deque<Prefetch> prefetches_;   // in their order; the first may have been brought up in part
+  std::vector<Prefetch> prefetched_;
   std::vector<int32_t> free_slots_;
   bool blocked_ = false;  // the first of the waiting did not fit, and nothing has become free since
   PerKind<int32_t> busy_when_blocked_;
   int32_t last_ticket_ = 0;
   size_t rotation_ = 0;
+  StepPlaces places_;                                          // among the running, by share
+  std::vector<StepShare> step_shares_;                         // by share; empty: no share has limits of steps
+  std::vector<uint64_t> computed_ = std::vector<uint64_t>(1);  // tokens, by share
   std::vector<Demand> demands_;
   std::vector<int32_t> grants_;
   Status fault_;
@@ -188,3 +227,5 @@ class Scheduler {
 #include "kaiju/engine/detail/scheduler_admission.hpp"
 #include "kaiju/engine/detail/scheduler_members.hpp"
 #include "kaiju/engine/detail/scheduler_plan.hpp"
+#include "kaiju/engine/detail/scheduler_prefetch.hpp"
+#include "kaiju/engine/detail/scheduler_shares.hpp"

@@ -53,19 +53,18 @@ inline bool Scheduler::blocked() {
   return blocked_;
 }
 
-// In the order of service; no sequence overtakes the first. One that did not fit is tried again when something has
-// become free. A sequence whose prefix can be promoted from a lower tier waits one step; sequences after it wait too,
-// and what lower tiers hold of them is promoted meanwhile.
+// In the order of service; no sequence overtakes the first of those whose shares have a place. One that did not fit is
+// tried again when something has become free. A sequence whose prefix can be promoted from a lower tier waits one step;
+// sequences after it wait too, and what lower tiers hold of them is promoted meanwhile.
 inline void Scheduler::admit(StepPlan& plan, TimePoint now) {
   BlockNeed promised;
   size_t promoting = 0;  // of the waiting, from the first on
-  auto next = waiting_.begin();
-  while (!blocked() && next != waiting_.end() &&
-         running_.size() + promoting < static_cast<size_t>(limits_.max_running)) {
-    Sequence& sequence = **next;
+  Sequence* next = first_waiting();
+  while (!blocked() && next && running_.size() + promoting < static_cast<size_t>(limits_.max_running)) {
+    Sequence& sequence = *next;
     if (promote(sequence, promised) || promoting > 0) {
       ++promoting;
-      ++next;
+      next = first_waiting(&sequence);
       continue;
     }
     if (!start(sequence, plan) && !(release_promoted() && start(sequence, plan))) {
@@ -75,7 +74,9 @@ inline void Scheduler::admit(StepPlan& plan, TimePoint now) {
     }
     move(sequence, SequenceState::kRunning);
     if (!sequence.started()) sequence.admitted = now;
-    running_.insert(place_for(running_, sequence), std::move(waiting_.extract(next++).value()));
+    running_.insert(place_for(running_, sequence), waiting_.extract(sequence));
+    places_.start(sequence.request->step_share);
+    next = first_waiting();
   }
   release_promoted();
 }
@@ -84,8 +85,9 @@ inline void Scheduler::admit(StepPlan& plan, TimePoint now) {
 // the waiting belongs to a search, the search that is last in the order of service gives a slot up. Its sequence waits,
 // and later starts again from the cache. False: no sequence has given up its slot.
 inline bool Scheduler::give_way() {
-  if (waiting_.empty() || !(*waiting_.begin())->request->beams || computes()) return false;
-  const Sequence& first = **waiting_.begin();
+  const Sequence* const waiting = first_waiting();
+  if (!waiting || !waiting->request->beams || computes()) return false;
+  const Sequence& first = *waiting;
   close_gaps();
   for (size_t i = running_.size(); i-- > 0;) {
     Sequence& last = *running_[i];
@@ -139,6 +141,7 @@ inline LeaseRequest Scheduler::lease_request(Sequence& sequence) {
   request.regions_before = *sequence.request->regions_before;
   request.regions = books_.regions(sequence.request->session, sequence.request->scope);
   request.owner = sequence.request->session;
+  request.claimant.share = tree_.domains().at(request.regions.own).share;
   request.counted_from = sequence.counted;
   request.last_waits = sequence.request->guided;
   if (const Sequence* const twin = twin_of(sequence)) request.twin = &twin->lease;
@@ -150,8 +153,12 @@ inline bool Scheduler::start(Sequence& sequence, StepPlan& plan) {
   LeaseRequest request = lease_request(sequence);
   request.ticket = last_ticket_ = last_ticket_ % INT32_MAX + 1;
   const EditSink sink = {&plan, free_slots_.back()};
-  for (const Reuse reuse : {Reuse::kAll, Reuse::kWholeBlocks, Reuse::kGlobalOnly, Reuse::kNothing}) {
+  constexpr Reuse kReuses[] = {Reuse::kAll, Reuse::kWholeBlocks, Reuse::kGlobalOnly, Reuse::kNothing};
+  for (size_t tries = 0; tries < 2 * std::size(kReuses); ++tries) {
+    const Reuse reuse = kReuses[tries % std::size(kReuses)];
     if (reuse >= Reuse::kGlobalOnly && !running_.empty()) return false;  // better wait than compute again
+    request.claimant.over_floors = tries >= std::size(kReuses);          // nothing else runs: better that than nothing
+    if (request.claimant.over_floors && !tree_.shares().any()) return false;
     if (sequence.lease.start(tree_, request, reuse, sink) != Lease::Outcome::kStarted) continue;
     sequence.slot = free_slots_.back();
     free_slots_.pop_back();

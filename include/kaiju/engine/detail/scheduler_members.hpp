@@ -9,6 +9,7 @@ namespace kaiju {
 inline void Scheduler::add(std::unique_ptr<Sequence>&& sequence) {
   Request& request = *sequence->request;
   books_.open(request.session);
+  take_share(request);
   requests_.try_emplace(request.id, sequence->request);
   Sequence* const here = wait(std::move(sequence));
   request.sequences[static_cast<size_t>(here->index)] = here;
@@ -83,6 +84,7 @@ inline void Scheduler::abandon() {
   waiting_.clear();
   suspended_.clear();
   requests_.clear();
+  prefetches_.clear();
   suspended_requests_ = 0;
 }
 
@@ -95,7 +97,7 @@ inline std::unique_ptr<Sequence> Scheduler::take(Sequence& sequence) {
   }
   release_promoted();
   blocked_ = false;
-  return std::move(waiting_.extract(waiting_.find(sequence)).value());
+  return waiting_.extract(sequence);
 }
 
 // Takes running sequence `i` out of its slot. What it has computed stays in the cache.
@@ -114,6 +116,7 @@ inline std::unique_ptr<Sequence> Scheduler::stop(size_t i) {
       std::max(sequence->counted, sequence->next < sequence->request->prompt_count ? sequence->next : kAllCounted);
   sequence->lease = Lease();
   free_slots_.push_back(sequence->slot);
+  places_.stop(sequence->request->step_share);
   sequence->slot = -1;
   sequence->granted = sequence->granted_next = 0;
   blocked_ = false;
@@ -129,9 +132,9 @@ inline void Scheduler::close_gaps() {
 
 // Puts a sequence at its place among the waiting.
 inline Sequence* Scheduler::wait(std::unique_ptr<Sequence>&& sequence) {
-  const auto place = waiting_.insert(std::move(sequence)).first;
-  if (place == waiting_.begin()) blocked_ = false;  // the one that did not fit is not the first any more
-  return place->get();
+  Sequence* const here = waiting_.insert(std::move(sequence));
+  if (here == first_waiting()) blocked_ = false;  // the one that did not fit is not the first any more
+  return here;
 }
 
 // A sequence that was taken out of its list leaves the scheduler, and with the last one its request.

@@ -12,14 +12,16 @@ inline Status Scheduler::plan(StepPlan& plan, TimePoint now) {
   while (give_way()) admit(plan, now);
   demands_.clear();
   for (const auto& sequence : running_) demands_.push_back(demand(*sequence, plan));
-  share_step(demands_, limits_, rotation_, grants_);
+  share_step(demands_, limits_, rotation_, grants_, step_shares_);
   if (!running_.empty()) rotation_ = (rotation_ + static_cast<size_t>(limits_.step_tokens)) % running_.size();
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
     sequence.row = i;
     sequence.granted = grants_[i];
     if (sequence.granted > 0) KAIJU_TRY(write_segment(sequence, plan));
+    computed_[static_cast<size_t>(sequence.request->share)] += static_cast<uint64_t>(sequence.granted);
   }
+  prefetch(plan);
   write_downs(plan);
   for (Promotion& promotion : promoting_) promotion.write(plan);
   return fault_;
@@ -28,8 +30,10 @@ inline Status Scheduler::plan(StepPlan& plan, TimePoint now) {
 inline Status Scheduler::plan_next(StepPlan& plan) {
   plan.clear();
   close_gaps();
-  const bool admits = !blocked() && !waiting_.empty() && running_.size() < static_cast<size_t>(limits_.max_running);
-  if (admits || tree_.tiers()) return {};  // copies into lower tiers have to come before what is written in their place
+  const bool admits =
+      !blocked() && running_.size() < static_cast<size_t>(limits_.max_running) && first_waiting() != nullptr;
+  if (admits || tree_.tiers() || !next_step_fits_shares())
+    return {};  // copies into lower tiers have to come before what is written in their place
   int32_t rows = 0;
   for (const auto& sequence : running_) {
     if (sequence->request->shows_tokens || sequence->request->beams) return {};
@@ -58,6 +62,7 @@ inline Status Scheduler::plan_next(StepPlan& plan) {
     }
     if (!goes_on(*sequence)) continue;
     sequence->granted_next = 1;
+    ++computed_[static_cast<size_t>(sequence->request->share)];
     KAIJU_TRY(write_segment(*sequence, plan, sequence->next + 1, 1, 1));
     plan.tokens.push_back(kSampledToken);
   }
@@ -94,7 +99,7 @@ inline Demand Scheduler::demand(Sequence& sequence, StepPlan& plan) {
   const int32_t wanted = std::min(sequence.ready() + usable_drafts(sequence), limits_.chunk_tokens);
   if (wanted == 0) return {};  // it waits for a guide
   const int32_t tokens = sequence.lease.room(tree_, wanted);
-  return {tokens, sequence.decoding() && tokens > 0};
+  return {tokens, sequence.decoding() && tokens > 0, sequence.request->share};
 }
 
 // Drops the drafts that what was sampled meanwhile has decided. How many of the others the next step may try: every

@@ -50,6 +50,8 @@ struct Request : std::enable_shared_from_this<Request> {
   int32_t priority = 0;
   std::optional<TimePoint> deadline;
   Scope scope;
+  ShareId share = kCommonShare;       // of steps, and of memory behind the shared region; since it is scheduled
+  ShareId step_share = kCommonShare;  // the same, or kUnlimited
   TimePoint submitted;
   std::optional<Regions> regions_before;  // of the session's request before; nullopt: not looked up yet
 

@@ -42,10 +42,13 @@ class SessionBooks {
   // Looks the scope up; the session holds its domains until the next call or close.
   Regions regions(SessionId session, const Scope& scope) {
     SessionBook& to = book(session);
-    const DomainId shared = tree_.domains().hold(DomainKind::kShared, scope.character, tree_.namer());
-    const DomainId own = scope.salt.empty()
-                             ? tree_.domains().hold(DomainKind::kSession, std::to_string(to.family), tree_.namer())
-                             : tree_.domains().hold(DomainKind::kSalt, scope.salt, tree_.namer());
+    const ShareId of_character = tree_.shares().find(ShareOf::kCharacter, scope.character),
+                  of_tenant = tree_.shares().find(ShareOf::kTenant, scope.tenant);
+    const DomainId shared = tree_.domains().hold(DomainKind::kShared, scope.character, tree_.namer(), of_character);
+    const DomainId own =
+        scope.salt.empty()
+            ? tree_.domains().hold(DomainKind::kSession, std::to_string(to.family), tree_.namer(), of_tenant)
+            : tree_.domains().hold(DomainKind::kSalt, scope.salt, tree_.namer(), of_tenant);
     release(to);
     to.shared = shared;
     to.own = own;
@@ -56,6 +59,11 @@ class SessionBooks {
   Regions regions_before(SessionId session) {
     const SessionBook& of = book(session);
     return {of.shared, of.shared_tokens, of.own};
+  }
+  // The same domains as for the session's last request; its family's before the first.
+  Regions regions_of_last_request(SessionId session) {
+    const SessionBook& of = book(session);
+    return {of.shared, of.shared_tokens, of.own != kNoDomain ? of.own : of.family_domain};
   }
   // What is known of the session's history, in the domains of its last request, or else of its family.
   KnownPath known_path(SessionId session, std::span<const int32_t> tokens) const {
