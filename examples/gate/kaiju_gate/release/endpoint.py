@@ -63,24 +63,29 @@ class Endpoint:
             "json_schema": {"name": "scores", "strict": True, "schema": _SCHEMA},
         }
 
-    def _ask(self, transcript: str, seed: int) -> str:
-        options: dict[str, Any] = {"response_format": self._form} if self._form else {}
+    def _ask(self, transcript: str, seed: int, form: dict[str, Any]) -> str:
+        options: dict[str, Any] = {"response_format": form} if form else {}
         messages = [{"role": "system", "content": _RUBRIC}, {"role": "user", "content": transcript}]
         answer = self._client.chat.completions.create(
             model=self._model, messages=messages, temperature=0, seed=seed, max_tokens=100, **options
         )
         return answer.choices[0].message.content or ""
 
+    def _answer(self, transcript: str, seed: int) -> str:
+        form = self._form  # other threads may find out meanwhile that the endpoint knows no schemas
+        try:
+            return self._ask(transcript, seed, form)
+        except self._openai.BadRequestError as error:
+            if not form:
+                raise Wrong(f"the judge {self._model} refuses: {error}") from None
+        self._form = {}  # the rubric asks for the same
+        return self._answer(transcript, seed)
+
     def _one(self, played: Played) -> Verdict:
         text = ""
         for seed in range(_TRIES):
             try:
-                text = self._ask(_transcript(played), seed)
-            except self._openai.BadRequestError as error:
-                if not self._form:
-                    raise Wrong(f"the judge {self._model} refuses: {error}") from None
-                self._form = {}  # it knows no schemas: the rubric asks for the same
-                continue
+                text = self._answer(_transcript(played), seed)
             except self._openai.OpenAIError as error:
                 raise Wrong(f"the judge {self._model} does not answer: {error}") from None
             verdict = _verdict(text)
