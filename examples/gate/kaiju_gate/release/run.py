@@ -186,13 +186,18 @@ def _report_times(report: Report, candidate: Measured, current: Measured) -> Non
     report.tables.append(Table("how long it took to measure", ["part", "candidate", "current"], rows))
 
 
+def _context(args: argparse.Namespace, path: str) -> int:
+    """A model's context. What cannot be loaded is refused before anything is measured."""
+    engine = Settings(args.threads, args.backend).engine(path)
+    try:
+        return engine.model.context
+    finally:
+        engine.close()
+
+
 def run(args: argparse.Namespace) -> Report:
-    settings = Settings(args.threads, args.backend)
     judge = judge_of(args)
-    engine = settings.engine(args.against)
-    context = engine.model.context
-    engine.close()
-    asked = asked_of(args, context)
+    asked = asked_of(args, min(_context(args, path) for path in (args.model, args.against)))
     current = measure(args.against, asked)
     candidate = measure(args.model, asked)
     report = compare(candidate, current, asked, judge, args)
