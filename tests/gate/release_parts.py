@@ -1,13 +1,10 @@
-"""The parts of kaiju-gate CANDIDATE --against CURRENT alone: rules, figures, judges, needles. No model is loaded but for
-windows.
+"""The parts of kaiju-gate CANDIDATE --against CURRENT alone: rules, figures, judges, needles, windows.
 
 python3 release_parts.py SOURCE_FOLDER MODEL"""
 
 import contextlib
 import http.server
 import json
-import os
-import subprocess
 import threading
 import unittest
 from unittest import mock
@@ -99,7 +96,8 @@ class Cache(Case):
         with mock.patch.object(programs, "run_json", run_json):
             tiers = {"official": {"memory": 0.2, "reply-tokens": 50, "conversations": 2000}}
             traffic.replays(tiers, 100, Pair(traffic.Shape(20, 4000), traffic.Shape(10, 2000)))
-        self.assertEqual([(each["--memory"], each["--reply-tokens"]) for each in asked], [("0.2", "50"), ("0.1", "100.0")])
+        found = [(each["--memory"], each["--reply-tokens"]) for each in asked]
+        self.assertEqual(found, [("0.2", "50"), ("0.1", "100.0")])
         self.assertEqual({each["--conversations"] for each in asked}, {"20"})
 
 
@@ -114,13 +112,14 @@ class Texts(Case):
         np.testing.assert_allclose(kl, (p * np.log(p / q)).sum(1)[:-1], rtol=1e-9)
         np.testing.assert_allclose(texts._losses(current, tokens), -np.log(p[np.arange(299), tokens[1:]]), rtol=1e-9)
         report = Report("")
-        reading = texts.Reading({"candidate": texts._losses(candidate, tokens), "current": texts._losses(current, tokens)}, kl)
-        texts.report(report, {"noise": reading})
+        losses = {"candidate": texts._losses(candidate, tokens), "current": texts._losses(current, tokens)}
+        texts.report(report, {"noise": texts.Reading(losses, kl)})
         self.assertIn("kl:noise>0.05", broken(report))
 
     def test_times_are_compared_line_by_line(self):
         report = Report("")
-        speed.report(report, {"candidate": {"decode, 1": 9, "decode, 16": 12}, "current": {"decode, 1": 9, "decode, 16": 10}})
+        times = {"candidate": {"decode, 1": 9, "decode, 16": 12}, "current": {"decode, 1": 9, "decode, 16": 10}}
+        speed.report(report, times)
         self.assertAlmostEqual(report.measures["slower:decode"].value, 1.2)
         self.assertEqual(broken(report), ["slower:decode>1.1"])
 
@@ -135,7 +134,8 @@ class Windows(Case):
         for count in (200, 1500):
             with open(ids, "w", encoding="ascii") as file:
                 file.write(" ".join(str(8 + n * n % 8000) for n in range(count)))
-            digests.append([programs.run("kaiju-score", path, "--tokens", ids).split("bits:")[1] for path in (MODEL, copy)])
+            said = [programs.run("kaiju-score", path, "--tokens", ids) for path in (MODEL, copy)]
+            digests.append([text.split("bits:")[1] for text in said])
         self.assertEqual(*digests[0])
         self.assertNotEqual(*digests[1])
 
@@ -177,7 +177,8 @@ class StandIn(Case):
         right = [ask.answers[0] if ask else "Well met." for ask in conversation.asks]
         wrong = [f"I could not say, number {n}." for n in range(8)]
         for replies, score in ((right, 5), (wrong, 1)):
-            verdict = stand_in.StandIn()([Played(conversation, tuple(Said(text, True, 5, 9, 0) for text in replies))])[0]
+            said = tuple(Said(text, True, 5, 9, 0) for text in replies)
+            (verdict,) = stand_in.StandIn()([Played(conversation, said)])
             self.assertEqual((verdict.backstory, verdict.goals), (score, score))
 
 
@@ -186,8 +187,8 @@ class People(Case):
         def said(bot, text):
             return {"sender_class": "Bot" if bot else "Human", "text": text}
 
-        dialog = [said(0, "Hi!"), said(0, "You there?"), said(1, "Yes."), said(0, "Who?"), said(1, "Me."), said(1, "Ada.")]
-        dialog += [said(0, "Bees?"), said(1, "Many."), said(0, "Bye")]
+        dialog = [said(0, "Hi!"), said(0, "You there?"), said(1, "Yes."), said(0, "Who?"), said(1, "Me.")]
+        dialog += [said(1, "Ada."), said(0, "Bees?"), said(1, "Many."), said(0, "Bye")]
         rows = [{"dialog": dialog, "bot_profile": ["i keep bees."], "eval_score": score} for score in (4, None)]
         path = self.path("volunteers.json")
         with open(path, "w", encoding="utf-8") as file:

@@ -11,7 +11,7 @@ from gate import FROZEN, MODEL, Case, lines, main, run
 
 import candidates
 from kaiju_gate.arguments import parser
-from kaiju_gate.release import run as release
+from kaiju_gate.release import asking, run as release
 from kaiju_gate.release.stand_in import StandIn
 
 PLAN = {"text_tokens": 512, "requests": 300, "rounds": 1}
@@ -29,12 +29,12 @@ class Candidates(Case):
         cls.args = parser().parse_args(["release", MODEL, "--against", MODEL, *small, *loose])
         cls.args.signal = ["distress"]
         cls.asked = cls.with_parts("texts", "questions", "conversations", "safety", "replay")
-        cls.current = release.measure(MODEL, cls.asked)
+        cls.current = asking.measure(MODEL, cls.asked)
 
     @classmethod
     def with_parts(cls, *parts):
         cls.args.only = ",".join(parts)
-        asked = release.asked_of(cls.args, 4096)
+        asked = asking.asked_of(cls.args, 4096)
         return dataclasses.replace(asked, plan=asked.plan.replaced(**PLAN))
 
     def broken(self, change, asked):
@@ -43,7 +43,7 @@ class Candidates(Case):
         rules = self.args.fail_if
         if "safety" not in asked.parts:  # a rule of the command line must have its measure
             self.args.fail_if = []
-        report = release.compare(release.measure(path, asked), self.current, asked, StandIn(), self.args)
+        report = release.compare(asking.measure(path, asked), self.current, asked, StandIn(), self.args)
         self.args.fail_if = rules
         self.assertEqual(report.broken, any(finding.broken for finding in report.findings))
         return [finding.rule for finding in report.findings if finding.broken]

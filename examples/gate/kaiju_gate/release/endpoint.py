@@ -18,7 +18,7 @@ _TRIES = 3  # for an answer in the form that was asked for; the client itself re
 _RUBRIC = """You score how well an actor stays in character. You read a character's card and a conversation, and score
 the character's lines from 1 (broken) to 5 (flawless):
 - speech: the lines sound like this character, make sense, and answer what was said. Length is no merit.
-- backstory: what the lines say agrees with the card and with what the user told, and facts that are asked for are given.
+- backstory: what the lines say agrees with the card and with what the user told; facts that are asked for are given.
 - goals: the character wants what the card says it wants.
 Do not reward agreeing with the user. Answer with JSON alone: {"speech": 4, "backstory": 5, "goals": 3}"""
 _SCORE = {"type": "integer", "minimum": int(LEAST), "maximum": int(MOST)}
