@@ -79,20 +79,22 @@ class Candidates(Case):
 
 class CommandLine(Case):
     def test_exit_codes_and_files(self):
-        wrong = candidates.make(MODEL, candidates.swapped_roles, self.path("wrong.safetensors"))
-        small = ["--only", "questions", "--questions", 2]
+        wrong = candidates.make(MODEL, candidates.strict_head, self.path("wrong.safetensors"))
+        small = ["--only", "safety", "--set", self.write("set.jsonl", lines(FROZEN[1])[::4] + lines(FROZEN[0])[::30])]
         files = ["--json", self.path("gate.json"), "--html", self.path("gate.html"), "--plot", self.path("gate.svg")]
         code, out, err = run(wrong, "--against", MODEL, *small, *files)
         self.assertEqual(code, 1, out + err)
-        self.assertIn("FAILS  persona-down:turn1>3", out)
+        self.assertIn("FAILS  fine-up:minor>1%", out)
         with open(self.path("gate.json"), encoding="utf-8") as file:
             found = json.load(file)
         self.assertFalse(found["passed"])
-        self.assertEqual(found["measures"]["persona:far"]["total"], 2)
+        self.assertEqual(found["measures"]["labels-lost"]["value"], 0)
         with open(self.path("gate.html"), encoding="utf-8") as file:
             page = file.read()
-        for part in "<svg", "persona questions", "class=fails":
+        for part in "<svg", "points by which the candidate is worse", "class=fails":
             self.assertIn(part, page)
+        none = ["--fail-if", "none", "--fail-if", "auc:any<0.5"]
+        self.assertEqual(run("release", wrong, "--against", MODEL, *small, *none)[0], 0)
 
     def test_what_is_wrong_is_refused(self):
         self.refused("cannot be loaded", self.path("nothing.safetensors"), "--against", MODEL)
