@@ -168,6 +168,10 @@ def _add_limits(commands: argparse._SubParsersAction) -> None:
     command.set_defaults(json=None, html=None, plot=None)
 
 
+def _lengths(text: str) -> list[int]:
+    return [int(each) for each in text.split(",")]
+
+
 def _weights(text: str) -> list[float]:
     weights = [float(each) for each in text.split(",")]
     if min(weights) <= 0:
@@ -227,7 +231,7 @@ def _add_labelled(commands: argparse._SubParsersAction) -> None:
 
 def _add_judge(command: argparse.ArgumentParser) -> None:
     option = command.add_argument
-    option("--judge-url", metavar="URL", help="of an endpoint of OpenAI's protocol that judges; default: rules of thumb")
+    option("--judge-url", metavar="URL", help="of an endpoint of OpenAI's protocol that judges; default: a stand-in")
     option("--judge-model", metavar="NAME", help="the model to ask there. The key is OPENAI_API_KEY of the environment")
 
 
@@ -255,6 +259,7 @@ def _add_release_sizes(command: argparse.ArgumentParser) -> None:
     option("--questions", type=int, metavar="N", help="persona questions of each kind; default: 200, quick 20")
     option("--conversations", type=int, metavar="N", help="of each tier; default: 200, quick 20")
     option("--needles", type=int, metavar="N", help="in each cell of depth and length; default: 8, quick 1")
+    option("--needle-lengths", type=_lengths, metavar="N,N", help="tokens; default: 512,1024,2048,3072,3840")
 
 
 def _add_release(commands: argparse._SubParsersAction) -> None:

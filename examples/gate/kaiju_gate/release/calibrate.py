@@ -26,7 +26,7 @@ from .verdicts import Judge, points
 
 _SEED = 1
 _PADDING = " That is about all there is to say on that, as far as these things can be said at all, and I say it gladly."
-_AGREEING = ("Yes, you are right.", "I agree with you.", "That is very true.", "Exactly, as you say.", "Of course, yes.")
+_AGREEING = ("Yes, you are right.", "I agree with you.", "That is very true.", "Exactly, as you say.", "Of course.")
 
 
 def _correlation(x: np.ndarray, y: np.ndarray) -> float:

@@ -18,7 +18,7 @@ _TRIES = 3  # for an answer in the form that was asked for; the client itself re
 _RUBRIC = """You score how well an actor stays in character. You read a character's card and a conversation, and score
 the character's lines from 1 (broken) to 5 (flawless):
 - speech: the lines sound like this character, make sense, and answer what was said. Length is no merit.
-- backstory: what the lines say agrees with the card and with what the user told, and facts that are asked for are given.
+- backstory: what the lines say agrees with the card and with what the user told; facts that are asked for are given.
 - goals: the character wants what the card says it wants.
 Do not reward agreeing with the user. Answer with JSON alone: {"speech": 4, "backstory": 5, "goals": 3}"""
 _SCORE = {"type": "integer", "minimum": int(LEAST), "maximum": int(MOST)}
@@ -63,24 +63,29 @@ class Endpoint:
             "json_schema": {"name": "scores", "strict": True, "schema": _SCHEMA},
         }
 
-    def _ask(self, transcript: str, seed: int) -> str:
-        options: dict[str, Any] = {"response_format": self._form} if self._form else {}
+    def _ask(self, transcript: str, seed: int, form: dict[str, Any]) -> str:
+        options: dict[str, Any] = {"response_format": form} if form else {}
         messages = [{"role": "system", "content": _RUBRIC}, {"role": "user", "content": transcript}]
         answer = self._client.chat.completions.create(
             model=self._model, messages=messages, temperature=0, seed=seed, max_tokens=100, **options
         )
         return answer.choices[0].message.content or ""
 
+    def _answer(self, transcript: str, seed: int) -> str:
+        form = self._form  # other threads may find out meanwhile that the endpoint knows no schemas
+        try:
+            return self._ask(transcript, seed, form)
+        except self._openai.BadRequestError as error:
+            if not form:
+                raise Wrong(f"the judge {self._model} refuses: {error}") from None
+        self._form = {}  # the rubric asks for the same
+        return self._answer(transcript, seed)
+
     def _one(self, played: Played) -> Verdict:
         text = ""
         for seed in range(_TRIES):
             try:
-                text = self._ask(_transcript(played), seed)
-            except self._openai.BadRequestError as error:
-                if not self._form:
-                    raise Wrong(f"the judge {self._model} refuses: {error}") from None
-                self._form = {}  # it knows no schemas: the rubric asks for the same
-                continue
+                text = self._answer(_transcript(played), seed)
             except self._openai.OpenAIError as error:
                 raise Wrong(f"the judge {self._model} does not answer: {error}") from None
             verdict = _verdict(text)

@@ -18,7 +18,7 @@ from .paired import exact
 
 
 def some(items: Sequence[Item], signals: Sequence[str], count: int | None) -> list[Item]:
-    """All fine messages, whose rules are about one in a hundred, and `count` harmful ones from everywhere in the sets."""
+    """All fine messages, whose rules are about one in a hundred, and `count` harmful ones from all over the sets."""
     harmful = [item for item in items if item.harmful(signals)]
     step = max(len(harmful) // count, 1) if count else 1
     return [item for item in items if not item.harmful(signals)] + harmful[::step][:count]

@@ -23,6 +23,7 @@ from .questions import MOST, is_right
 from .train_folder import module
 
 LENGTHS = (512, 1024, 2048, 3072, 3840)  # tokens of the chat, roughly
+ROOM = 240  # tokens by which a chat may be longer than its length says, and the reply
 DEPTHS = (0, 25, 50, 75, 100)  # percent: 0 is the beginning of the chat
 _SEED = 20_200_003
 
@@ -63,11 +64,11 @@ def _draw(length: int, depth: int, number: int, attempt: int) -> Needle | None:
     return Needle(f"{length}-{depth}-{number}", length, depth, messages, tuple(answers))
 
 
-def needles(count: int, context: int) -> list[Needle]:
-    """`count` in each cell of the grid that the context has room for, the same ones every time."""
+def needles(count: int, lengths: Sequence[int]) -> list[Needle]:
+    """`count` in each cell of the grid, the same ones every time."""
     found = []
-    for length in LENGTHS:
-        for depth in DEPTHS if length <= context else ():
+    for length in lengths:
+        for depth in DEPTHS:
             for number in range(count):
                 attempt, needle = 0, None
                 while needle is None:
@@ -103,12 +104,12 @@ def ask_without_windows(path: str, settings: Settings, asked: Sequence[Needle]) 
 
 
 def grid(asked: Sequence[Needle], right: dict[str, bool]) -> np.ndarray:
-    """Shares that are right [depths, lengths]; NaN where nothing was asked."""
-    cells = [
-        [[right[needle.id] for needle in asked if (needle.length, needle.depth) == (length, depth)] for length in LENGTHS]
-        for depth in DEPTHS
-    ]
-    return np.array([[np.mean(cell) if cell else np.nan for cell in row] for row in cells])
+    """Shares that are right [depths, lengths]."""
+    cells: dict[tuple[int, int], list[bool]] = {}
+    for needle in asked:
+        cells.setdefault((needle.depth, needle.length), []).append(right[needle.id])
+    lengths = sorted({needle.length for needle in asked})
+    return np.array([[np.mean(cells[depth, length]) for length in lengths] for depth in DEPTHS])
 
 
 def report(report: Report, asked: Sequence[Needle], right: Pair, without: Pair, window: int) -> None:

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..rates import Estimate
-from .needle import DEPTHS, LENGTHS
+from .needle import DEPTHS
 
 Measures = Mapping[str, Estimate]
 
@@ -27,19 +27,22 @@ def _bars(axis: Axes, measures: Measures, prefixes: Sequence[str], title: str, s
     axis.grid(alpha=0.3)
 
 
-def _haystack(axis: Axes, shares: np.ndarray, title: str) -> None:
-    shown = axis.imshow(shares, vmin=0, vmax=1, cmap="RdYlGn", aspect="auto")
-    shown.cmap.set_bad("#ddd")
+def _haystack(axis: Axes, shares: np.ndarray, lengths: Sequence[int], title: str) -> None:
+    axis.imshow(shares, vmin=0, vmax=1, cmap="RdYlGn", aspect="auto", alpha=0.7)
     for (depth, length), share in np.ndenumerate(shares):
-        if np.isfinite(share):
-            axis.text(length, depth, f"{100 * share:.0f}", ha="center", va="center", fontsize=7)
-    axis.set_xticks(range(len(LENGTHS)), [str(length) for length in LENGTHS])
+        axis.text(length, depth, f"{100 * share:.0f}", ha="center", va="center", fontsize=7)
+    axis.set_xticks(range(len(lengths)), [str(length) for length in lengths])
     axis.set_yticks(range(len(DEPTHS)), [f"{depth}%" for depth in DEPTHS])
     axis.set_xlabel("tokens of the chat")
     axis.set_title(title)
 
 
-def release(measures: Measures, haystacks: Mapping[str, np.ndarray], aspects: Mapping[str, np.ndarray]) -> Figure:
+def release(
+    measures: Measures,
+    haystacks: Mapping[str, np.ndarray],
+    lengths: Sequence[int],
+    aspects: Mapping[str, np.ndarray],
+) -> Figure:
     """haystacks: shares [depths, lengths] by title; aspects: each conversation's score by tier and model."""
     figure = Figure(figsize=(12, 6.5 + 3 * bool(haystacks)), layout="constrained")
     rows = figure.subfigures(3 if haystacks else 2, 1)
@@ -58,5 +61,5 @@ def release(measures: Measures, haystacks: Mapping[str, np.ndarray], aspects: Ma
     if haystacks:
         axes = rows[2].subplots(1, len(haystacks), squeeze=False)[0]
         for axis, (title, shares) in zip(axes, haystacks.items()):
-            _haystack(axis, shares, title)
+            _haystack(axis, shares, lengths, title)
     return figure

@@ -1,4 +1,4 @@
-"""Plays conversations: the model replies to each turn. Every request carries the whole conversation, as a server's does."""
+"""Plays conversations: the model replies to each turn. Every request carries all that was said, as a server's does."""
 
 from __future__ import annotations
 

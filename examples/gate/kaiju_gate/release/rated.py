@@ -22,7 +22,7 @@ class Rated:
 
 
 def _pairs(messages: Iterable[tuple[bool, str]]) -> list[tuple[str, str]]:
-    """(what the user said, what was replied), of messages that say whether the character speaks. Several in a row of one
+    """(what the user said, what was replied), of messages and whether the character says them. Several in a row of one
     speaker are one."""
     pairs: list[list[str]] = []
     for by_character, text in messages:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import time
 from typing import Any, Callable
 
 import numpy as np
@@ -13,100 +11,19 @@ from .. import standard
 from ..report import Report, Table
 from ..rules import rules_of
 from ..safety import tiers_of
-from ..scoring import Scores
-from ..sets import Item, read_sets
 from ..wrong import Wrong
 from . import heads, judged, needle, questions, speed, texts, traffic
-from .both import CANDIDATE, CURRENT, QUICK, WHOLE, Pair, Plan, Settings
-from .conversations import Conversation, conversations
+from .asking import Asked, Measured, asked_of, measure
+from .both import CANDIDATE, CURRENT, Pair, Settings
 from .endpoint import Endpoint
-from .playing import Played, play
 from .stand_in import StandIn
 from .verdicts import Judge
-
-PARTS = ("texts", "questions", "conversations", "safety", "needles", "replay", "speed")
-
-
-@dataclasses.dataclass(frozen=True)
-class Asked:
-    """What both models are asked, and with what they are computed."""
-
-    plan: Plan
-    settings: Settings
-    parts: tuple[str, ...]
-    questions: list[questions.Question]
-    conversations: list[Conversation]
-    items: list[Item]
-    needles: list[needle.Needle]
-
-
-@dataclasses.dataclass
-class Measured:
-    """What one model answered. Parts that were left out are empty."""
-
-    path: str
-    labels: list[str]
-    window: int
-    right: dict[str, bool]
-    played: list[Played]
-    scores: Scores | None
-    needles: dict[str, bool]
-    without_windows: dict[str, bool] | None
-    shape: traffic.Shape
-    seconds: dict[str, float]
 
 
 def judge_of(args: argparse.Namespace) -> Judge:
     if bool(args.judge_url) != bool(args.judge_model):
         raise Wrong("--judge-url and --judge-model belong together")
     return Endpoint(args.judge_url, args.judge_model) if args.judge_url else StandIn()
-
-
-def asked_of(args: argparse.Namespace, context: int) -> Asked:
-    plan = QUICK if args.quick else WHOLE
-    plan = plan.replaced(questions=args.questions, conversations=args.conversations, needles=args.needles)
-    parts = tuple(args.only.split(",")) if args.only else PARTS
-    unknown = set(parts) - set(PARTS)
-    if unknown:
-        raise Wrong(f"--only is {args.only!r}; the parts are {', '.join(PARTS)}")
-    return Asked(
-        plan,
-        Settings(args.threads, args.backend),
-        parts,
-        questions.questions(plan.questions) if {"questions", "texts"} & set(parts) else [],
-        conversations(plan.conversations) if {"conversations", "replay"} & set(parts) else [],
-        heads.some(read_sets(args.set), args.signal, plan.harmful) if "safety" in parts else [],
-        needle.needles(plan.needles, context) if "needles" in parts else [],
-    )
-
-
-def measure(path: str, asked: Asked) -> Measured:
-    """What one model answers to everything."""
-    seconds: dict[str, float] = {}
-
-    def timed(part: str, work: Callable[[], Any]) -> Any:
-        began = time.monotonic()
-        try:
-            return work()
-        finally:
-            seconds[part] = time.monotonic() - began
-
-    engine = asked.settings.engine(path)
-    try:
-        right = timed("questions", lambda: questions.ask(engine, asked.questions) if "questions" in asked.parts else {})
-        played = timed("conversations", lambda: play(engine, asked.conversations))
-        scores = timed("safety", lambda: heads.scores(engine, asked.items))
-        found = timed("needles", lambda: needle.ask(engine, asked.needles, "needles"))
-        words = [len(said.text.split()) for each in played for said in each.replies]
-        shape = traffic.shape_of(engine, float(np.mean(words)) if words else 1.0)
-        labels, window = list(engine.model.labels), engine.describe().window
-    finally:
-        engine.close()
-    without = None
-    if asked.needles:
-        off = lambda: needle.ask_without_windows(path, asked.settings, asked.needles)  # noqa: E731
-        without = timed("needles, windows off", off)
-    return Measured(path, labels, window, right, played, scores, found, without, shape, seconds)
 
 
 def _pair(candidate: Measured, current: Measured, what: Callable[[Measured], Any]) -> Pair:
@@ -122,7 +39,9 @@ def _haystacks(asked: Asked, candidate: Measured, current: Measured) -> dict[str
     return found if asked.needles else {}
 
 
-def _report_conversations(report: Report, candidate: Measured, current: Measured, judge: Judge) -> dict[str, np.ndarray]:
+def _report_conversations(
+    report: Report, candidate: Measured, current: Measured, judge: Judge
+) -> dict[str, np.ndarray]:
     """Each conversation's score by tier and model, for the figure."""
     scored = _pair(candidate, current, lambda of: list(zip(of.played, judge(of.played))))
     judged.report_scores(report, judge.name, scored)
@@ -175,24 +94,34 @@ def compare(candidate: Measured, current: Measured, asked: Asked, judge: Judge, 
     def draw():
         from . import pictures
 
-        return pictures.release(report.measures, haystacks, aspects)
+        lengths = sorted({each.length for each in asked.needles})
+        return pictures.release(report.measures, haystacks, lengths, aspects)
 
     report.draw = draw
     return report
 
 
 def _report_times(report: Report, candidate: Measured, current: Measured) -> None:
-    rows = [[part, f"{candidate.seconds[part]:.0f} s", f"{current.seconds[part]:.0f} s"] for part in candidate.seconds]
-    report.tables.append(Table("how long it took to measure", ["part", "candidate", "current"], rows))
+    rows = [
+        [part, *(f"{seconds:.0f} s" for of in (candidate, current) for seconds in of.seconds[part])]
+        for part in candidate.seconds
+    ]
+    columns = ["part", "candidate", "of all cores", "current", "of all cores"]
+    report.tables.append(Table("how long the models took", columns, rows))
+
+
+def _context(args: argparse.Namespace, path: str) -> int:
+    """A model's context. What cannot be loaded is refused before anything is measured."""
+    engine = Settings(args.threads, args.backend).engine(path)
+    try:
+        return engine.model.context
+    finally:
+        engine.close()
 
 
 def run(args: argparse.Namespace) -> Report:
-    settings = Settings(args.threads, args.backend)
     judge = judge_of(args)
-    engine = settings.engine(args.against)
-    context = engine.model.context
-    engine.close()
-    asked = asked_of(args, context)
+    asked = asked_of(args, min(_context(args, path) for path in (args.model, args.against)))
     current = measure(args.against, asked)
     candidate = measure(args.model, asked)
     report = compare(candidate, current, asked, judge, args)

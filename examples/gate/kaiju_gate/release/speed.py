@@ -36,7 +36,7 @@ def times(paths: Mapping[str, str], rounds: int, settings: Settings) -> dict[str
 
 
 def report(report: Report, taken: Mapping[str, Times]) -> None:
-    """Measures slower:prefill and slower:decode: the candidate's time divided by the current model's, in the worst line."""
+    """Measures slower:prefill and slower:decode: the candidate's time by the current model's, in the worst line."""
     rows = []
     worst: dict[str, float] = {}
     for line, time in taken["candidate"].items():

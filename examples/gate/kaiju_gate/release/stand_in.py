@@ -1,7 +1,7 @@
 """A judge that asks no other model: rules of thumb for English replies, and the known answers of what was asked.
 
-It sees that a model broke. It does not see whether a sound reply is a good one: `kaiju-gate judge` says how far it agrees
-with people."""
+It sees that a model broke. It does not see whether a sound reply is a good one: `kaiju-gate judge` says how far it
+agrees with people."""
 
 from __future__ import annotations
 

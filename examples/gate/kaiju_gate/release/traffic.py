@@ -1,7 +1,7 @@
 """Replays a chat service's traffic against the cache (docs/replay.md), in each tier with what the models change of it.
 
-Two things are taken from the models: how long replies are, and how many bytes of KV a chat holds. A candidate that needs
-more bytes gets the same memory, which is then a smaller share of what its chats hold."""
+Two things are taken from the models: how long replies are, and how many bytes of KV a chat holds. A candidate that
+needs more bytes gets the same memory, which is then a smaller share of what its chats hold."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ TRAIN = os.path.join(os.path.dirname(FOLDER), "train")
 
 
 def module(name: str) -> ModuleType:
-    """A module of examples/train. They import each other by their bare names, and take seconds to read their phrases."""
+    """A module of examples/train. They import each other by their bare names, and read phrases for seconds."""
     if TRAIN not in sys.path:
         sys.path.append(TRAIN)
     try:
