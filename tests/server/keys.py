@@ -38,28 +38,6 @@ class Keys(unittest.TestCase):
         self.assertGreater(int(headers["Retry-After"]), 0)
         self.assertEqual(server.ask("GET", "/health")[0], 200)
 
-    def test_a_keys_working_set_stays_whatever_another_sends(self):
-        keys = [{"key": "key-of-ann", "name": "ann"}, {"key": "key-of-bob", "name": "bob"}]
-
-        def found(floor):
-            server = Running("--cache-mib", "8", "--max-running", "1", keys=[{**keys[0], "cache_floor_mib": floor}, keys[1]])
-            self.addCleanup(server.stop)
-
-            def ask(key, text):
-                body = {"messages": [{"role": "user", "content": text}], "max_tokens": 1}
-                status, _, text = server.ask("POST", "/v1/chat/completions", body, {"authorization": f"Bearer {key}"})
-                self.assertEqual(status, 200, text)
-                return json.loads(text)["usage"]["prompt_tokens_details"]
-
-            story = "A story of the sea and of the ships that came home late. " * 20
-            ask("key-of-ann", story)
-            for i in range(60):
-                ask("key-of-bob", f"{i} " + f"Number {i} goes for a walk in town {i * i}. " * 30)
-            return ask("key-of-ann", story)
-
-        self.assertEqual(found(0)["reuse_end"], "evicted")
-        self.assertEqual(found(1)["reuse_end"], "whole")
-
     def test_a_wrong_file_of_keys_is_told(self):
         file = tempfile.NamedTemporaryFile("w", suffix=".json")
         self.addCleanup(file.close)
