@@ -13,6 +13,7 @@
 
 namespace kaiju {
 namespace {
+namespace record_bytes {  // its names are others' too, in a build of several files at once
 
 using format::Json;
 
@@ -193,46 +194,51 @@ Status read_tokens(std::string_view bytes, size_t count, std::vector<int32_t>& t
   return at == bytes.size() ? Status() : damaged("there is something behind its end");
 }
 
+}  // namespace record_bytes
 }  // namespace
 
 std::string encode_record(const ReplyRecord& record) {
   const ReplyRecord plain;
-  std::string object = fmt::format("{{\"{}\":1", kVersion);
+  std::string object = fmt::format("{{\"{}\":1", record_bytes::kVersion);
   const auto add = [&](std::string_view name, const std::string& value) {
     object += "," + format::json_string(name) + ":" + value;
   };
   for_fields([&](const char* name, const auto& at) {
-    if (at(record) != at(plain)) add(name, written(at(record)));
+    if (at(record) != at(plain)) add(name, record_bytes::written(at(record)));
   });
-  if (const std::string digest = salt_digest(record.options.scope.salt); !digest.empty()) add(kSalt, written(digest));
+  if (const std::string digest = record_bytes::salt_digest(record.options.scope.salt); !digest.empty())
+    add(record_bytes::kSalt, record_bytes::written(digest));
   const size_t count = record.tokens ? record.tokens->size() : 0;
-  add(kTokens, written(count));
+  add(record_bytes::kTokens, record_bytes::written(count));
   object += "}";
 
-  std::string bytes(kMagic);
+  std::string bytes(record_bytes::kMagic);
   for (size_t i = 0; i < 4; ++i) bytes += static_cast<char>(object.size() >> (8 * i));
   bytes += object;
-  for (size_t i = 0; i < count; ++i) put_number(bytes, static_cast<uint32_t>((*record.tokens)[i]));
+  for (size_t i = 0; i < count; ++i) record_bytes::put_number(bytes, static_cast<uint32_t>((*record.tokens)[i]));
   return bytes;
 }
 
 Result<ReplyRecord> decode_record(std::string_view bytes) {
-  Result<std::string_view> object = object_of(bytes);
+  Result<std::string_view> object = record_bytes::object_of(bytes);
   if (!object.ok()) return object.status();
   format::JsonObject parsed;
-  KAIJU_TRY(format::parse_json(*object, "the record", kLimits, parsed));
+  KAIJU_TRY(format::parse_json(*object, "the record", record_bytes::kLimits, parsed));
   const auto number = [&](std::string_view name) -> uint64_t {
-    const Json* const value = parsed.find(name);
+    const record_bytes::Json* const value = parsed.find(name);
     return value && value->whole() ? *value->whole() : std::numeric_limits<uint64_t>::max();
   };
-  if (number(kVersion) != 1) return Status(StatusCode::kUnsupported, "a later version of kaiju wrote the record");
-  if (number(kTokens) > kMostTokens) return damaged("its number of tokens is wrong");
+  if (number(record_bytes::kVersion) != 1)
+    return Status(StatusCode::kUnsupported, "a later version of kaiju wrote the record");
+  if (number(record_bytes::kTokens) > record_bytes::kMostTokens)
+    return record_bytes::damaged("its number of tokens is wrong");
   ReplyRecord record;
-  KAIJU_TRY(read_fields(parsed, record));
+  KAIJU_TRY(record_bytes::read_fields(parsed, record));
   auto tokens = std::make_shared<std::vector<int32_t>>();
-  KAIJU_TRY(read_tokens(bytes.substr(kHead + object->size()), number(kTokens), *tokens));
+  KAIJU_TRY(record_bytes::read_tokens(bytes.substr(record_bytes::kHead + object->size()), number(record_bytes::kTokens),
+                                      *tokens));
   if (record.prompt_tokens < 0 || static_cast<size_t>(record.prompt_tokens) > tokens->size())
-    return damaged("its prompt is longer than all of its tokens");
+    return record_bytes::damaged("its prompt is longer than all of its tokens");
   record.tokens = std::move(tokens);
   return record;
 }
@@ -240,7 +246,7 @@ Result<ReplyRecord> decode_record(std::string_view bytes) {
 Result<std::string> describe_record(std::string_view bytes) {
   Result<ReplyRecord> record = decode_record(bytes);
   if (!record.ok()) return record.status();
-  return std::string(object_of(bytes).value());
+  return std::string(record_bytes::object_of(bytes).value());
 }
 
 }  // namespace kaiju

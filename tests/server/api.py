@@ -125,7 +125,6 @@ class Transcripts(OfServer):
             # all of the turn before but the last sampled token, whose KV no step has computed
             self.assertGreaterEqual(again["prompt_tokens_details"]["cached_tokens"], used["total_tokens"] - 1)
             self.assertIn(again["prompt_tokens_details"]["reuse_end"], ("new", "different"))
-            self.assertEqual(used["prompt_tokens_details"]["reuse_end"] == "whole", False)
 
     def test_generated_tokens_are_kept_and_not_those_of_their_text(self):
         """Hot replies of small pieces, whose texts a tokenizer spells otherwise."""

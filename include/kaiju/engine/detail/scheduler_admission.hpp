@@ -85,7 +85,7 @@ inline void Scheduler::admit(StepPlan& plan, TimePoint now) {
 // the waiting belongs to a search, the search that is last in the order of service gives a slot up. Its sequence waits,
 // and later starts again from the cache. False: no sequence has given up its slot.
 inline bool Scheduler::give_way() {
-  const Sequence* const waiting = first_waiting();
+  const Sequence* const waiting = waiting_.first();  // also where no place is free for it
   if (!waiting || !waiting->request->beams || computes()) return false;
   const Sequence& first = *waiting;
   close_gaps();
