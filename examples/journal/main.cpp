@@ -139,11 +139,11 @@ Status replay_all(const Arguments& arguments, const std::deque<Recorded>& found,
   Replays replays(arguments, *model, *engine);
   const bool shows_progress = !arguments.quiet && ::isatty(STDERR_FILENO);
   for (size_t i = 0; i < found.size(); ++i) {
-    if (shows_progress) fmt::print(stderr, "\r\033[K{} of {}", i + 1, found.size());
+    if (shows_progress) print(stderr, "\r\033[K{} of {}", i + 1, found.size());
     if (Status status = replays.compute(found[i]); !status.ok())
       return {status.code(), heading(found[i]) + ": " + status.message()};
   }
-  if (shows_progress) fmt::print(stderr, "\r\033[K");
+  if (shows_progress) print(stderr, "\r\033[K");
   code = replays.report();
   return {};
 }

@@ -35,6 +35,8 @@ NAMES = {
     "engine_now": "Engine.now", "engine_step": "Engine.step", "engine_poll": "Engine.poll",
     "engine_pending": "Engine.pending", "engine_wait": "Engine.wait", "engine_wake": "Engine.wake",
     "engine_metrics": "Engine.metrics", "engine_describe": "Engine.describe",
+    "engine_record": "Event.record", "engine_replay": "Engine.replay", "engine_scrub": "Engine.scrub",
+    "engine_set_head": "Engine.set_head", "record_describe": "record_describe", "record_tokens": "record_tokens",
     "session_prefetch": "Session.prefetch", "session_create": "Session", "session_destroy": "Session.close", "session_fork": "Session.fork",
     "session_truncate": "Session.truncate", "session_tokens": "Session.tokens", "session_save": "Session.save",
     "session_restore": "Engine.restore", "session_save_file": "Session.save_file",
