@@ -22,8 +22,8 @@ tools="$root/build/tools"
   echo "going on without: kaiju-gate is not tested, which wants scikit-learn and matplotlib from PyPI" >&2
 
 # promtool out of Debian's package, which would also install a service.
-[ -x "$tools/bin/promtool" ] || { mkdir -p "$tools/prometheus" && cd "$tools/prometheus" && apt-get download -q prometheus >/dev/null &&
-  dpkg -x prometheus_*.deb . && cp usr/bin/promtool "$tools/bin/" && cd - >/dev/null && rm -rf "$tools/prometheus"; } ||
+[ -x "$tools/bin/promtool" ] || (mkdir -p "$tools/prometheus" && cd "$tools/prometheus" && apt-get download -q prometheus >/dev/null &&
+  dpkg -x prometheus_*.deb . && cp usr/bin/promtool "$tools/bin/" && cd .. && rm -rf prometheus) ||
   echo "going on without: the server's alarms are not tried, which wants promtool from the package prometheus" >&2
 
 xgrammar=$(PYTHON="$tools/bin/python3" sh "$root/examples/structured/fetch.sh" "$root/build/xgrammar") ||
