@@ -68,8 +68,8 @@ Status collect(const Arguments& arguments, const std::string& key, std::deque<Re
 
 class Replays {
  public:
-  Replays(const Arguments& arguments, std::shared_ptr<const Model> model, std::shared_ptr<Engine> engine)
-      : arguments_(arguments), model_(std::move(model)), engine_(std::move(engine)) {}
+  Replays(std::shared_ptr<const Model> model, std::shared_ptr<Engine> engine)
+      : model_(std::move(model)), engine_(std::move(engine)) {}
 
   Status compute(const Recorded& recorded) {
     ++count_;
@@ -120,7 +120,6 @@ class Replays {
           static_cast<double>(recorded.record.probability), now, replayed.refused ? "refused again" : "passes");
   }
 
-  const Arguments& arguments_;
   std::shared_ptr<const Model> model_;
   std::shared_ptr<Engine> engine_;
   size_t count_ = 0, equal_ = 0, beyond_ = 0, others_ = 0, wrong_ = 0, refused_ = 0, refused_again_ = 0;
@@ -136,7 +135,7 @@ Status replay_all(const Arguments& arguments, const std::deque<Recorded>& found,
   running.executor.slot_count = kMaxBeams;
   Result<std::shared_ptr<Engine>> engine = (*model)->create_engine(running);
   if (!engine.ok()) return engine.status();
-  Replays replays(arguments, *model, *engine);
+  Replays replays(*model, *engine);
   const bool shows_progress = !arguments.quiet && ::isatty(STDERR_FILENO);
   for (size_t i = 0; i < found.size(); ++i) {
     if (shows_progress) print(stderr, "\r\033[K{} of {}", i + 1, found.size());
