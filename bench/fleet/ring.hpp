@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "bench/fleet/loads.hpp"
-#include "bench/fleet/random.hpp"
+#include "bench/fleet/zipf.hpp"
 
 namespace kaiju::fleet {
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "bench/replay/dice.hpp"
+#include "bench/dice.hpp"
 
 namespace kaiju::replay {
 namespace {

@@ -5,7 +5,7 @@
 #include <queue>
 #include <string>
 
-#include "bench/replay/dice.hpp"
+#include "bench/dice.hpp"
 
 namespace kaiju::replay {
 namespace {

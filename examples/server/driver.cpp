@@ -83,24 +83,22 @@ boost::asio::awaitable<void> Driver::between_steps(std::function<void(Engine&)> 
 
 void Driver::beside_steps(std::function<void(Engine&)> call) {
   const std::lock_guard lock(mutex_);
-  beside_ = std::move(call);
+  calls_.push_back([this, call = std::move(call)] { beside_ = call; });
 }
 
 void Driver::run_calls() {
   std::vector<std::function<void()>> calls;
-  std::function<void(Engine&)> beside;
   {
     const std::lock_guard lock(mutex_);
     calls.swap(calls_);
-    beside = beside_;
   }
   for (const std::function<void()>& call : calls) call();
-  if (beside) beside(*engine_);
+  if (beside_) beside_(*engine_);
 }
 
 void Driver::run() {
   while (!stopping_) {
-    engine_->wait(std::chrono::milliseconds(100));
+    engine_->wait(std::chrono::milliseconds(beside_ ? 100 : 1000));
     run_calls();
     // A step that failed for want of memory is tried again; a stopped engine answers at once, and waits for the host.
     const bool stepped = engine_->step().ok();

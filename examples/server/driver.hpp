@@ -81,10 +81,10 @@ class Driver {
   std::shared_ptr<Engine> engine_;
   boost::asio::io_context& io_;
   std::unordered_map<RequestId, Ongoing> ongoing_;  // I/O thread
-  std::mutex mutex_;                                // of the next three
+  std::mutex mutex_;                                // of the next two
   std::unordered_map<RequestId, std::unique_ptr<Guide>> guides_;
   std::vector<std::function<void()>> calls_;
-  std::function<void(Engine&)> beside_;
+  std::function<void(Engine&)> beside_;  // of the thread that steps
   std::atomic<bool> stopping_ = false;
   std::thread thread_;
 };

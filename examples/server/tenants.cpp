@@ -126,6 +126,11 @@ Tenant& Tenants::of(const Exchange& exchange) {
   return found->second;
 }
 
+void Tenants::want_trusted(const Exchange& exchange, const char* what) {
+  if (!may_see_others(exchange))
+    throw Failure{403, std::string(what) + " are seen and changed with a trusted key", {}, "not_trusted"};
+}
+
 bool Tenants::may_see_others(const Exchange& exchange) {
   if (by_key_.empty()) return true;
   return !exchange.header("authorization").empty() && of(exchange).trusted;

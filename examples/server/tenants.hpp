@@ -44,6 +44,8 @@ class Tenants {
   // Whether others' names and numbers are shown to a request. Without keys there are no others. Throws Failure 401 for
   // a key that is not known.
   bool may_see_others(const Exchange& exchange);
+  // Throws Failure 403 where they are not; `what`: "limits", say, are seen and changed with a trusted key.
+  void want_trusted(const Exchange& exchange, const char* what);
   // Counts a request; throws Failure 429 where the tenant has made too many.
   void admit(Tenant& tenant);
   // Whose KV a request shares. `asked`: the body's cache_salt, which counts for a trusted tenant alone.

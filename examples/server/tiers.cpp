@@ -95,20 +95,15 @@ nlohmann::ordered_json tiers_json(const Tiers& tiers) {
   return answer;
 }
 
-void check_may_change(Service& service, const Exchange& exchange) {
-  if (!service.tenants.may_see_others(exchange))
-    throw Failure{403, "limits are seen and changed with a trusted key", {}, "not_trusted"};
-}
-
 }  // namespace
 
 void add_tier_routes(Server& server, Service& service) {
   server.route("GET", "/tiers", [&service](Exchange& exchange) -> asio::awaitable<void> {
-    check_may_change(service, exchange);
+    service.tenants.want_trusted(exchange, "limits");
     co_await exchange.answer(tiers_json(service.tiers));
   });
   server.route("POST", "/tiers", [&service](Exchange& exchange) -> asio::awaitable<void> {
-    check_may_change(service, exchange);
+    service.tenants.want_trusted(exchange, "limits");
     const nlohmann::json body = exchange.json();
     const Fields fields(body);
     const std::string tier = fields.text("tier"), label = fields.text("label");

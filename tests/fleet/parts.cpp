@@ -31,7 +31,7 @@ TEST_CASE("ranks come as often as Zipf's law says, of a hundred million") {
   };
   for (const Case& one : {Case{100'000'000, 1}, Case{100'000'000, 1.3}, Case{1000, 0.5}, Case{50, 0}}) {
     const double sum = weights(one.count, one.exponent);
-    Dice dice(7, 0);
+    kaiju::Dice dice(7, 0);
     const Zipf zipf(one.count, one.exponent);
     constexpr int kDraws = 400'000;
     std::array<int, 5> seen = {};

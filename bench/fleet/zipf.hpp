@@ -1,26 +1,12 @@
-// Random numbers of the simulation: one stream of a seed, and ranks by Zipf's law without a table of them.
+// Zipf: ranks by Zipf's law, without a table of them.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 
-#include "kaiju/base/random.hpp"
+#include "bench/dice.hpp"
 
 namespace kaiju::fleet {
-
-class Dice {
- public:
-  Dice(uint64_t seed, uint32_t stream) : seed_(seed), stream_(stream) {}
-  // In [0, 1).
-  double uniform() { return static_cast<double>(random_bits(seed_, stream_, drawn_++) >> 11) * 0x1p-53; }
-  uint64_t below(uint64_t count) { return static_cast<uint64_t>(uniform() * static_cast<double>(count)); }
-  double exponential(double mean) { return -mean * std::log1p(-uniform()); }
-
- private:
-  uint64_t seed_;
-  uint32_t stream_;
-  uint64_t drawn_ = 0;
-};
 
 // Ranks 1 to `count`, rank r as often as r^-exponent says. Needs no memory, whatever the count: rejection by inversion
 // of the integral, Hörmann and Derflinger, "Rejection-inversion to generate variates from monotone discrete
