@@ -11,6 +11,7 @@ import contextlib
 import ctypes as c
 import os
 import threading
+import time
 from collections import deque
 from typing import (TYPE_CHECKING, Any, Callable, Deque, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence,
                     Tuple)
@@ -416,25 +417,24 @@ class Engine(Handle):
         """Sleeps until there is an event to poll or work to step (True), wake() was called, or `timeout` seconds are
         over. None: no end."""
         left = None if timeout is None else nanoseconds("timeout", timeout)
+        end = None if left is None else time.monotonic_ns() + left
         if self._arrived:
             return True
         while True:
+            nap = _NAP if end is None else max(min(end - time.monotonic_ns(), _NAP), 0)
             with self._alone():
-                nap = _NAP if left is None else min(left, _NAP)
-                self._woke = False
-                if lib.kaiju_engine_wait(self._handle, nap):
+                if lib.kaiju_engine_wait(self._handle, 0 if self._woke else nap):
                     return True
                 if self._woke:
+                    self._woke = False
                     return False
-            if left is not None:
-                left -= nap
-                if left <= 0:
-                    return False
+            if end is not None and time.monotonic_ns() >= end:
+                return False
 
-    _woke = False
+    _woke = False  # wake was called, and no wait has ended for it
 
     def wake(self) -> None:
-        """kaiju_engine_wake: ends a wait of another thread."""
+        """kaiju_engine_wake: ends a wait of another thread, or the next one if there is none."""
         self._woke = True
         lib.kaiju_engine_wake(self._handle)
 

@@ -103,6 +103,8 @@ class Requests(OfEngine):
         self.assertFalse(self.engine.wait(0.01))
         threading.Timer(0.1, self.engine.wake).start()
         self.assertFalse(self.engine.wait())
+        self.engine.wake()
+        self.assertFalse(self.engine.wait())
         request = self.engine.session().submit(STORY, max_tokens=1)
         self.assertTrue(self.engine.wait(10))
         request.wait()

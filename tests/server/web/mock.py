@@ -82,7 +82,7 @@ class Mock:
     def reset(self):
         with self.lock:
             self.characters, self.chats, self.reports, self.requests, self.failures = {}, {}, [], [], []
-            self.key, self.clock, self.streams = None, 0, {}
+            self.key, self.clock, self.streams, self.held = None, 0, {}, []
 
     def close(self):
         for stop in list(self.streams.values()):
@@ -151,6 +151,12 @@ class Mock:
         """The next requests to paths that match are refused."""
         self.failures += [(re.compile(path), status, message)] * times
 
+    def hold(self, path):
+        """Requests to paths that match wait until the event that this returns is set."""
+        event = threading.Event()
+        self.held.append((re.compile(path), event))
+        return event
+
     def sent(self, path):
         """The bodies that were sent to paths that match, oldest first."""
         return [body for method, at, body, _ in self.requests if method != "GET" and re.search(path, at)]
@@ -169,6 +175,9 @@ class Mock:
         value = (
             json.loads(body) if body and kind == "application/json" and method != "GET" and body[:1] == b"{" else body
         )
+        for held, event in self.held:
+            if held.search(f"{method} {path.path}"):
+                event.wait(30)
         try:
             with self.lock:
                 self.requests.append((method, handler.path, value, dict(handler.headers)))

@@ -587,9 +587,12 @@ class Failures(OfPage):
 
     def test_no_key_given_is_an_error_that_can_be_tried_again(self):
         mock.key = "s3cret"
+        late = mock.hold("GET /chats")
         page.open(mock.url)
         page.click("dialog .ends button")
+        late.set()  # it asks no second time for what was asked before
         page.wait_text("#problem", "This server wants an API key.")
+        page.js("new Promise(done => setTimeout(done, 200))")
         page.click("#problem button")
         page.wait("document.querySelector('dialog input')")
 
