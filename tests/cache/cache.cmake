@@ -54,6 +54,9 @@ kaiju_mutant(write_mask_dropped difference lease.hpp "return ready_ * kBlockToke
 kaiju_mutant(epoch_dropped difference prefix_tree.hpp "purge(static_cast<DomainId>(id));" "continue;" prefix_tree.hpp "Namer(options_.key, identity(epoch))" "Namer(options_.key, identity(0))")
 kaiju_mutant(window_taken_too_early difference prefix_tree.hpp "std::max(0, position - window_ + 1)" "std::max(0, position - window_ + 2)")
 kaiju_mutant(copy_dropped difference detail/lease_start.hpp "found.tail != kNoNode, sink" "false, sink")
+kaiju_mutant(wanted_global_stays_spare difference detail/prefix_tree_nodes.hpp "if (at(id).has(BlockKind::kGlobal)) pool_.set_spare(BlockKind::kGlobal, at(id).block[BlockKind::kGlobal], false);" "")
+kaiju_mutant(wanted_window_stays_spare difference detail/prefix_tree_nodes.hpp "pool_.set_spare(BlockKind::kWindow, at(id).block[BlockKind::kWindow], false);" "")
+kaiju_mutant(points_need_no_nodes difference detail/prefix_tree_nodes.hpp "own.points == 0 && own.kept_children" "own.kept_children")
 # Shares: seeds that are no multiple of three have them.
 set(mutant_run 400000 30 1)
 kaiju_mutant(floor_dropped difference detail/cache_shares.hpp "return share.limits.cache_floor_bytes > 0 && share.bytes - node_bytes_ < share.limits.cache_floor_bytes" "return false")

@@ -58,6 +58,32 @@ class Keys(unittest.TestCase):
             self.assertIn(says, refused("--keys", file.name))
 
 
+class Memory(unittest.TestCase):
+    """Another key's flood of prompts fills the memory three times over."""
+
+    def found_after_a_flood(self, **limits):
+        server = Running("--cache-mib", "4", "--max-running", "1",
+                         keys=[{"key": "key-of-ann", "name": "ann", **limits}, {"key": "key-of-bob", "name": "bob"}])
+        self.addCleanup(server.stop)
+
+        def cached(key, story):
+            body = {"messages": [{"role": "user", "content": story}], "max_tokens": 2}
+            status, _, text = server.ask("POST", "/v1/chat/completions", body, {"authorization": f"Bearer key-of-{key}"})
+            self.assertEqual(status, 200, text)
+            usage = json.loads(text)["usage"]
+            return usage["prompt_tokens_details"]["cached_tokens"] / usage["prompt_tokens"]
+
+        story = "The garden has tomatoes and a snail. " * 40
+        self.assertLess(cached("ann", story), 0.1)
+        for i in range(24):
+            cached("bob", f"Day {i}. " + story)
+        return cached("ann", story)
+
+    def test_a_floor_keeps_what_a_flood_of_another_key_would_evict(self):
+        self.assertLess(self.found_after_a_flood(), 0.1)
+        self.assertGreater(self.found_after_a_flood(cache_floor_mib=1), 0.8)
+
+
 class Fair(unittest.TestCase):
     """One request is computed at a time, and all wait in the engine's queue."""
 
