@@ -58,6 +58,12 @@ class CudaExecutor final : public Executor {
   Status set_head(const std::shared_ptr<const Checkpoint>& checkpoint) override {
     return worker_->set_head(checkpoint);
   }
+  Status set_scales(const std::shared_ptr<const Checkpoint>& checkpoint) override {
+    return worker_->set_scales(checkpoint);
+  }
+  Status count_kv(BlockKind kind, BlockId block, KvCounts& counts) override {
+    return worker_->count_kv(kind, block, counts);
+  }
   Result<Scrubbed> scrub(size_t most_bytes) override { return worker_->scrub(most_bytes); }
 
   Result<HostMemory> host_memory(size_t bytes, const char* what) override { return worker_->host_memory(bytes, what); }

@@ -39,4 +39,24 @@ void KvPool::clear_tail(const BlockTransfer& transfer, arith::bf16 scale) const 
   }
 }
 
+void KvPool::count(BlockKind kind, std::span<std::byte> block, KvCounts& counts) const {
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    KvSlot slot = slots_[i];
+    if (slot.kind != kind) continue;
+    slot.pool = block.data();
+    for (int32_t head = 0; head < slot.kv_heads; ++head) {
+      const std::byte *keys = slot.keys(0, head), *values = slot.values(0, head);
+      for (int32_t channel = 0; channel < slot.head_dim; ++channel) {
+        const size_t first = static_cast<size_t>(head * slot.head_dim + channel) * KvCounts::kBins;
+        for (int32_t token = 0; token < kBlockTokens; ++token) {
+          const std::byte key = keys[key_byte(token, channel)],
+                          value = values[value_byte(slot.head_dim, token, channel)];
+          ++counts.slots[i].keys[first + static_cast<size_t>(KvCounts::bin_of(static_cast<int8_t>(key)))];
+          ++counts.slots[i].values[first + static_cast<size_t>(KvCounts::bin_of(static_cast<int8_t>(value)))];
+        }
+      }
+    }
+  }
+}
+
 }  // namespace kaiju::cuda

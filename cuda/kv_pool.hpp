@@ -2,9 +2,11 @@
 // in them. tiles/layout.cuh defines the layout of keys and values within a block.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "kaiju/backend/batch.hpp"
+#include "kaiju/step/kv_counts.hpp"
 #include "kaiju/step/plan.hpp"
 #include "memory.hpp"
 
@@ -34,6 +36,8 @@ class KvPool {
   // Zeros the tokens from `token_count` on in the host's copy of a block. Where keys and values have scales, theirs
   // become `scale`.
   void clear_tail(const BlockTransfer& transfer, arith::bf16 scale) const;
+  // Adds the keys and values of a block without scales, which was copied to the host, to `counts`.
+  void count(BlockKind kind, std::span<std::byte> block, KvCounts& counts) const;
 
  private:
   KvPool() = default;

@@ -31,6 +31,7 @@ class ModelRunner {
   const DeviceBuffer<std::byte>& weight_memory() const { return weight_memory_; }
   // Waits for the device.
   Status set_classifier(const Weights& from) { return copy_classifier(from, weights_, device_->stream()); }
+  Status set_kv_scales(const Weights& from) { return copy_kv_scales(from, weights_, device_->stream()); }
   const float* logits() const { return logits_.data(); }  // [logit_rows, vocab_size]
   int32_t logit_rows() const { return logit_rows_; }
   // [slot_count + step_tokens, labels] without their bias: of the rows sampled from, in the order of the samples, then

@@ -141,6 +141,12 @@ void walk(Weights& weights, Mover& move) {
   }
 }
 
+// Copies to a place of the weights on the GPU.
+template <class T>
+Status overwrite(const T* source, const T* target, size_t count, cudaStream_t stream) {
+  return copied(cudaMemcpyAsync(const_cast<T*>(target), source, count * sizeof(T), cudaMemcpyHostToDevice, stream));
+}
+
 }  // namespace
 
 Status upload(Weights& weights, cudaStream_t stream, DeviceBuffer<std::byte>& memory) {
@@ -157,8 +163,7 @@ Status upload(Weights& weights, cudaStream_t stream, DeviceBuffer<std::byte>& me
 
 Status copy_classifier(const Weights& from, Weights& to, cudaStream_t stream) {
   const auto copy = [&](const auto* source, const auto* target, size_t count) {
-    void* const place = const_cast<void*>(static_cast<const void*>(target));
-    return copied(cudaMemcpyAsync(place, source, count * sizeof *source, cudaMemcpyHostToDevice, stream));
+    return overwrite(source, target, count, stream);
   };
   const auto out = static_cast<size_t>(from.classifier.out), in = static_cast<size_t>(from.classifier.in);
   std::vector<int8_t> weight(out * in);  // read from the file, which may have been cut short
@@ -170,6 +175,21 @@ Status copy_classifier(const Weights& from, Weights& to, cudaStream_t stream) {
   KAIJU_TRY(copied(cudaStreamSynchronize(stream)));
   to.classifier_bias = from.classifier_bias;
   return {};
+}
+
+Status copy_kv_scales(const Weights& from, const Weights& to, cudaStream_t stream) {
+  const auto copy = [&](std::span<const float> source, std::span<const float> target) {
+    return overwrite(source.data(), target.data(), source.size(), stream);
+  };
+  for (size_t i = 0; i < to.slots.size(); ++i) {
+    KAIJU_TRY(copy(from.slots[i].k_inverse, to.slots[i].k_inverse));
+    KAIJU_TRY(copy(from.slots[i].v_inverse, to.slots[i].v_inverse));
+  }
+  for (size_t i = 0; i < to.layers.size(); ++i) {
+    KAIJU_TRY(copy(from.layers[i].q_inverse, to.layers[i].q_inverse));
+    KAIJU_TRY(copy(from.layers[i].out_inverse, to.layers[i].out_inverse));
+  }
+  return copied(cudaStreamSynchronize(stream));
 }
 
 }  // namespace kaiju::cuda

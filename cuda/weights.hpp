@@ -17,4 +17,7 @@ Status upload(Weights& weights, cudaStream_t stream, DeviceBuffer<std::byte>& me
 // stream.
 Status copy_classifier(const Weights& from, Weights& to, cudaStream_t stream);
 
+// The same for the scales of keys and values, of version 1 of the arithmetic.
+Status copy_kv_scales(const Weights& from, const Weights& to, cudaStream_t stream);
+
 }  // namespace kaiju::cuda

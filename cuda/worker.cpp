@@ -153,6 +153,34 @@ Status Worker::set_head(const std::shared_ptr<const Checkpoint>& checkpoint) {
   Result<Weights> read = Weights::from(checkpoint);
   if (!read.ok()) return read.status();
   KAIJU_TRY(runner_.set_classifier(*read));
+  return sum_weights();
+}
+
+Status Worker::set_scales(const std::shared_ptr<const Checkpoint>& checkpoint) {
+  const CurrentDevice current(device_->index());
+  if (!has_clips(runner_.weights().config.shape)) return no_clips();
+  Result<Weights> read = Weights::from(checkpoint);
+  if (!read.ok()) return read.status();
+  KAIJU_TRY(runner_.set_kv_scales(*read));
+  return sum_weights();
+}
+
+Status Worker::count_kv(BlockKind kind, BlockId block, KvCounts& counts) {
+  const CurrentDevice current(device_->index());
+  if (!has_clips(runner_.weights().config.shape)) return no_clips();
+  const BlockAddresses& blocks = runner_.pool().blocks();
+  counted_.resize(static_cast<size_t>(blocks.bytes_of(kind)));
+  device_->attempt("the count of keys and values", [&] {
+    const cudaError_t error = cudaMemcpyAsync(counted_.data(), blocks.of(kind, block), counted_.size(),
+                                              cudaMemcpyDeviceToHost, device_->stream());
+    return error == cudaSuccess ? cudaStreamSynchronize(device_->stream()) : error;
+  });
+  if (!device_->ok()) return device_->status();
+  runner_.pool().count(kind, counted_, counts);
+  return {};
+}
+
+Status Worker::sum_weights() {
   Result<WeightSums> sums = WeightSums::make(device_, runner_.weight_memory());
   if (!sums.ok()) return sums.status();
   sums_ = std::move(*sums);

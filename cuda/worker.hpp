@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "host_sampling.hpp"
 #include "kaiju/step/executor.hpp"
@@ -42,6 +43,10 @@ class Worker {
                 StepResult& answer);
   // As Executor::set_head().
   Status set_head(const std::shared_ptr<const Checkpoint>& checkpoint);
+  // As Executor::set_scales().
+  Status set_scales(const std::shared_ptr<const Checkpoint>& checkpoint);
+  // As Executor::count_kv().
+  Status count_kv(BlockKind kind, BlockId block, KvCounts& counts);
   // As Executor::scrub().
   Result<Scrubbed> scrub(size_t most_bytes);
   // As Executor::host_memory().
@@ -60,6 +65,7 @@ class Worker {
   };
   Worker(Parts parts, const ExecutorInfo& info, int32_t draw_threads);
 
+  Status sum_weights();
   void run_rows(const CheckedStep& step, int32_t turn, StepResult& answer);
   void return_logits(const CheckedStep& step, bool there, StepResult& answer);
   void return_scores(const StepPlan& plan, int32_t turn);
@@ -75,7 +81,8 @@ class Worker {
   Transfers transfers_;
   StepGraphs graphs_;
   WeightSums sums_;
-  Event ended_[2];  // recorded after the last step started in each turn
+  std::vector<std::byte> counted_;  // a block whose keys and values are counted
+  Event ended_[2];                  // recorded after the last step started in each turn
 };
 
 }  // namespace kaiju::cuda

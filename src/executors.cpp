@@ -48,6 +48,14 @@ class ProcessExecutor final : public Executor {
     KAIJU_TRY(check_process());
     return executor_->set_head(checkpoint);
   }
+  Status set_scales(const std::shared_ptr<const Checkpoint>& checkpoint) override {
+    KAIJU_TRY(check_process());
+    return executor_->set_scales(checkpoint);
+  }
+  Status count_kv(BlockKind kind, BlockId block, KvCounts& counts) override {
+    KAIJU_TRY(check_process());
+    return executor_->count_kv(kind, block, counts);
+  }
   Result<Scrubbed> scrub(size_t most_bytes) override {
     KAIJU_TRY(check_process());
     return executor_->scrub(most_bytes);

@@ -11,6 +11,8 @@ Result<std::shared_ptr<const Model>> Model::load(const std::string& path, const 
   auto checkpoint = Checkpoint::open(path, options.verify, options.progress);
   if (!checkpoint.ok()) return checkpoint.status();
   if (!options.head.empty()) checkpoint = with_head(std::move(checkpoint).value(), options.head, options.verify);
+  if (checkpoint.ok() && !options.scales.empty())
+    checkpoint = with_scales(std::move(checkpoint).value(), options.scales, options.verify);
   if (!checkpoint.ok()) return checkpoint.status();
   return create(std::move(checkpoint).value());
 }
@@ -87,6 +89,7 @@ Result<std::shared_ptr<Engine>> Model::create_engine(const RunOptions& options) 
     if (settings.stop_tokens.empty()) settings.stop_tokens = stop_tokens();
     settings.cache.identity =
         checkpoint_->digest() + " arithmetic " + std::to_string(checkpoint_->config().arithmetic());
+    settings.cache.epoch = checkpoint_->scale_epoch();
     if (!options.tier_file.empty() && settings.cache.file_bytes == 0)
       return invalid_argument("tier_file is set but file_bytes is 0: set file_bytes to the size of the file");
     if (!options.tier_file.empty()) {

@@ -24,10 +24,12 @@
 #include <vector>
 
 #include "kaiju/base/status.hpp"
+#include "kaiju/engine/calibration.hpp"
 #include "kaiju/engine/conversation.hpp"
 #include "kaiju/engine/engine.hpp"
 #include "kaiju/format/checkpoint.hpp"
 #include "kaiju/format/head.hpp"
+#include "kaiju/format/scales.hpp"
 #include "kaiju/run/devices.hpp"
 #include "kaiju/run/executors.hpp"
 #include "kaiju/text/chat.hpp"
@@ -40,7 +42,8 @@ namespace kaiju {
 struct ModelOptions {
   Verify verify = Verify::kFull;
   Checkpoint::Progress progress;
-  std::string head;  // path of a file with another classifier (with_head); empty: the model's own, if it has one
+  std::string scales;  // path of a file with other scales of keys and values (with_scales); empty: the model's own
+  std::string head;    // path of a file with another classifier (with_head); empty: the model's own, if it has one
 };
 
 struct RunOptions {

@@ -10,6 +10,7 @@
 
 #include "json.hpp"
 #include "loaded_checkpoint.hpp"
+#include "overlay.hpp"
 #include "reader.hpp"
 #include "values.hpp"
 #include "writer.hpp"
@@ -72,37 +73,10 @@ class HeadFile final : public format::LoadedCheckpoint {
 };
 
 // A model whose classifier is that of a head.
-class HeadedCheckpoint final : public Checkpoint {
+class HeadedCheckpoint final : public format::Overlay {
  public:
-  HeadedCheckpoint(std::shared_ptr<const Checkpoint> model, std::shared_ptr<const Checkpoint> head)
-      : model_(std::move(model)), head_(std::move(head)) {
-    for (const TensorInfo& tensor : model_->tensors())
-      if (!tensor.name.starts_with(kClassifier)) tensors_.push_back(tensor);
-    tensors_.insert(tensors_.end(), head_->tensors().begin(), head_->tensors().end());
-    std::sort(tensors_.begin(), tensors_.end(),
-              [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
-  }
-
-  const ModelConfig& config() const override { return head_->config(); }
-  const std::string& digest() const override { return model_->digest(); }
-  const std::vector<TensorInfo>& tensors() const override { return tensors_; }
-  const TensorInfo* find(std::string_view name) const override {
-    return (name.starts_with(kClassifier) ? head_ : model_)->find(name);
-  }
-  Status check_unchanged() const override {
-    KAIJU_TRY(head_->check_unchanged());
-    return model_->check_unchanged();
-  }
-  Status read(std::span<const std::byte> bytes, std::byte* to) const override {
-    for (const TensorInfo& tensor : head_->tensors())
-      if (tensor.bytes.data() <= bytes.data() && bytes.data() < tensor.bytes.data() + tensor.bytes.size())
-        return head_->read(bytes, to);
-    return model_->read(bytes, to);
-  }
-
- private:
-  std::shared_ptr<const Checkpoint> model_, head_;
-  std::vector<TensorInfo> tensors_;
+  using Overlay::Overlay;
+  const ModelConfig& config() const override { return over().config(); }
 };
 
 }  // namespace

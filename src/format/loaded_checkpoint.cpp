@@ -53,6 +53,8 @@ Status LoadedCheckpoint::load(Verify verify, const Progress& progress) {
 Status LoadedCheckpoint::read_config(const Metadata& metadata, ModelConfig& config) const {
   if (is_head(metadata))
     return invalid_argument("the head of a model, not a model: load the model, and give the head beside it");
+  if (has_scales(metadata))
+    return invalid_argument("the scales of a model, not a model: load the model, and give the scales beside it");
   auto read = config_from_json(metadata.config);
   if (!read.ok()) return read.status();
   config = std::move(read).value();

@@ -1,5 +1,5 @@
 // LoadedCheckpoint: the tensors of a file that keeps the rules of docs/checkpoint.md. Here it is a whole model;
-// head.cpp derives the head of a model from it.
+// head.cpp and scales.cpp derive a part of a model from it.
 #pragma once
 
 #include <fmt/format.h>
@@ -22,8 +22,9 @@
 
 namespace kaiju::format {
 
-// Whether the config is that of a head.
+// Whether the config is that of a head, or of scales.
 inline bool is_head(const Metadata& metadata) { return metadata.config.find("\"head_of\"") != std::string::npos; }
+inline bool has_scales(const Metadata& metadata) { return metadata.config.find("\"scales_of\"") != std::string::npos; }
 
 class LoadedCheckpoint : public Checkpoint {
  public:

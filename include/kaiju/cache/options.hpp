@@ -29,6 +29,7 @@ struct Retention {
 
 struct CacheOptions {
   std::string identity;  // everything that all KV depends on: checkpoint digest, arithmetic version
+  uint64_t epoch = 0;    // which scales of keys and values (Checkpoint::scale_epoch)
   std::string key;       // key of the block names; the same key gives the same names in another process
   Retention retention;
   // The number of names of evicted blocks that the cache remembers, so that it can tell misses of evicted blocks from

@@ -64,7 +64,8 @@ class PrefixTree {
         reach_(info.window > 0 ? (info.window + kBlockTokens - 2 + kBlockTokens - 1) / kBlockTokens : 0),
         pool_(info),
         events_(options.event_capacity),
-        namer_(options.key, identity(0)),
+        epoch_(options.epoch),
+        namer_(options.key, identity(options.epoch)),
         shares_(info.block_bytes[BlockKind::kGlobal] + info.block_bytes[BlockKind::kWindow]) {
     // If the model has global layers, every node has a global block, so there are at most as many nodes as global
     // blocks. If the model has no global layers, a node may remain for some time after its window block was evicted.
@@ -460,6 +461,7 @@ class PrefixTree {
   BlockPool pool_;
   Domains domains_;
   CacheEvents events_;
+  uint64_t epoch_ = 0;
   Namer namer_;
   CacheStats stats_;
   int32_t capacity_ = 0, used_nodes_ = 0, node_count_ = 0;
@@ -469,7 +471,6 @@ class PrefixTree {
   EvictedNames evicted_;
   PerKind<std::vector<NodeId>> owner_of_;  // the node of each block
   uint64_t clock_ = 0;
-  uint64_t epoch_ = 0;
   ResumePoints points_;
   CacheShares shares_;          // their lists of nodes and window blocks to evict
   uint32_t shares_looked_ = 0;  // where the next search among many shares begins

@@ -45,7 +45,8 @@
 
 namespace kaiju {
 
-class Checkpoint;  // kaiju/format/checkpoint.hpp
+class Calibration;  // kaiju/engine/calibration.hpp
+class Checkpoint;   // kaiju/format/checkpoint.hpp
 
 class EngineImpl;
 class Executor;
@@ -247,6 +248,16 @@ class Engine {
   // the checkpoint before back is the way back. KV and replies stay as they are. The rules of save_session for steps
   // apply.
   Status set_head(const std::shared_ptr<const Checkpoint>& checkpoint);
+  // Computes with other scales of keys and values from the next step on: `checkpoint` is the engine's own with another
+  // set (with_scales). Giving the one before back is the way back. KV of the set before is never found again, and
+  // sessions keep their tokens: their next request computes them anew. Returns kBusy while replies are under way, which
+  // suspended ones are too; no other request begins then until the call is made again and does not return kBusy.
+  // The rules of save_session for steps apply.
+  Status set_scales(const std::shared_ptr<const Checkpoint>& checkpoint);
+  // Adds the newest whole block of one of the running sequences to a calibration of this engine's model. Returns
+  // whether there was one that had not been added. Costs a copy of the block and about a nanosecond a byte. The rules
+  // of save_session for steps apply.
+  Result<bool> calibrate(Calibration& calibration);
   // Looks at the next part of the weights in the executor's memory, of `most_bytes` or somewhat more, round and round,
   // and compares it with what was loaded. Call it when there is nothing to step: a GPU looks at some 1 TB a second, a
   // processor at 5 to 10 GB. kBadModel, which names the place, if bits have changed: then no reply can be trusted, and

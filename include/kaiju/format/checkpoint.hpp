@@ -78,7 +78,10 @@ class Checkpoint {
   virtual ~Checkpoint() = default;
 
   virtual const ModelConfig& config() const = 0;
-  virtual const std::string& digest() const = 0;               // root digest, which identifies the checkpoint
+  virtual const std::string& digest() const = 0;  // root digest, which identifies the checkpoint
+  // Which scales of keys and values it has (with_scales); 0: those of the model's own file. KV of another epoch is of
+  // no use to it.
+  virtual uint64_t scale_epoch() const { return 0; }
   virtual const std::vector<TensorInfo>& tensors() const = 0;  // sorted by name
   virtual const TensorInfo* find(std::string_view name) const = 0;
 

@@ -14,6 +14,7 @@
 #include "kaiju/base/float_state.hpp"
 #include "kaiju/model/forward.hpp"
 #include "kaiju/run/hooked_row.hpp"
+#include "kaiju/run/kv_counter.hpp"
 #include "kaiju/run/slots.hpp"
 #include "kaiju/run/weight_check.hpp"
 #include "kaiju/step/executor.hpp"
@@ -71,6 +72,27 @@ class ExecutorFor final : public Executor {
     weights_.classifier = head_->classifier;
     weights_.classifier_bias = head_->classifier_bias;
     weight_check_.reset();
+    return {};
+  }
+
+  Status set_scales(const std::shared_ptr<const Checkpoint>& checkpoint) override {
+    if (!has_clips(weights_.config.shape)) return no_clips();
+    Result<Weights> read = Weights::from(checkpoint);
+    if (!read.ok()) return read.status();
+    scales_ = std::make_unique<Weights>(std::move(read).value());
+    weights_.slots = scales_->slots;
+    for (size_t i = 0; i < weights_.layers.size(); ++i) {
+      weights_.layers[i].q_inverse = scales_->layers[i].q_inverse;
+      weights_.layers[i].out_inverse = scales_->layers[i].out_inverse;
+    }
+    return {};
+  }
+
+  Status count_kv(BlockKind kind, BlockId block, KvCounts& counts) override {
+    if (!has_clips(weights_.config.shape)) return no_clips();
+    const FloatState float_state;
+    for (size_t i = 0; i < kv_slots_.size(); ++i)
+      if (kv_slots_[i].kind == kind) kv_counter_.count(*backend_, kv_slots_[i], block, counts.slots[i]);
     return {};
   }
 
@@ -272,7 +294,9 @@ class ExecutorFor final : public Executor {
   std::unique_ptr<B> backend_;
   Weights weights_;
   std::unique_ptr<Weights> head_;              // whose classifier is used; null: that of weights_ as they were made
+  std::unique_ptr<Weights> scales_;            // whose scales of keys and values are used; null: as above
   std::unique_ptr<WeightCheck> weight_check_;  // null before the first scrub
+  KvCounter kv_counter_;
   Slots slots_;
   std::vector<KvSlot> kv_slots_;
   Buffer<std::byte> cache_;

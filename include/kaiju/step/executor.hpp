@@ -5,6 +5,7 @@
 
 #include "kaiju/base/buffer.hpp"
 #include "kaiju/base/status.hpp"
+#include "kaiju/step/kv_counts.hpp"
 #include "kaiju/step/plan.hpp"
 #include "kaiju/step/result.hpp"
 #include "kaiju/step/scrubbed.hpp"
@@ -47,6 +48,19 @@ class Executor {
   virtual Status set_head(const std::shared_ptr<const Checkpoint>& checkpoint) {
     (void)checkpoint;
     return Status(StatusCode::kUnsupported, "this executor cannot change its classifier");
+  }
+  // Computes with the scales of keys and values of `checkpoint` from now on, which is the executor's own but for these.
+  // KV that was written before is of no use then. Not between start and finish. An error that is not final leaves the
+  // scales as they were.
+  virtual Status set_scales(const std::shared_ptr<const Checkpoint>& checkpoint) {
+    (void)checkpoint;
+    return Status(StatusCode::kUnsupported, "this executor cannot change the scales of keys and values");
+  }
+  // Adds the keys and values of one block, all of whose tokens are written, to `counts`, which has a slot for each KV
+  // slot of the model. Not between start and finish. kUnsupported if each key and value has a scale of its own.
+  virtual Status count_kv(BlockKind kind, BlockId block, KvCounts& counts) {
+    (void)kind, (void)block, (void)counts;
+    return Status(StatusCode::kUnsupported, "this executor cannot count its keys and values");
   }
   // Allocates host memory that transfers access fastest: pinned memory, for a GPU. Transfers may also use other host
   // memory. The engine calls host_memory at most once, before the first plan. Memory from host_memory may outlive the

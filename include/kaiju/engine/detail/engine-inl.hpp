@@ -106,6 +106,10 @@ KAIJU_INLINE const EngineOptions& Engine::options() const { return impl_->option
 KAIJU_INLINE const Pieces* Engine::pieces() const { return impl_->pieces(); }
 KAIJU_INLINE TimePoint Engine::now() const { return impl_->now(); }
 KAIJU_INLINE Status Engine::check_ledger() const { return impl_->check_ledger(); }
+KAIJU_INLINE Status Engine::set_scales(const std::shared_ptr<const Checkpoint>& checkpoint) {
+  return impl_->set_scales(checkpoint);
+}
+KAIJU_INLINE Result<bool> Engine::calibrate(Calibration& calibration) { return impl_->calibrate(calibration); }
 KAIJU_INLINE Status Engine::set_head(const std::shared_ptr<const Checkpoint>& checkpoint) {
   return impl_->set_head(checkpoint);
 }

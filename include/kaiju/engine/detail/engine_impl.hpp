@@ -1,7 +1,8 @@
 // EngineImpl: what an Engine is made of. engine.hpp says what it promises, call by call; its calls from any thread are
 // in engine_calls.hpp, those about one sequence of a request in engine_sequences.hpp, the step in engine_step.hpp, beam
 // search in engine_beams.hpp, verdicts in engine_safety.hpp, records of replies in engine_record.hpp, shares in
-// engine_shares.hpp, prefetches in engine_prefetch.hpp, saving and restoring in engine_saved.hpp.
+// engine_shares.hpp, prefetches in engine_prefetch.hpp, scales in engine_scales.hpp, saving and restoring in
+// engine_saved.hpp.
 #pragma once
 
 #include <algorithm>
@@ -88,6 +89,8 @@ class EngineImpl {
   Status generate(SessionId session, std::span<const int32_t> tokens, const RequestOptions& options,
                   const Function<bool(std::string_view text)>& on_text, Event& done);
   Status set_head(const std::shared_ptr<const Checkpoint>& checkpoint);
+  Status set_scales(const std::shared_ptr<const Checkpoint>& checkpoint);
+  Result<bool> calibrate(Calibration& calibration);
   Result<Scrubbed> scrub(size_t most_bytes);
   Metrics metrics() const;
   Status status() const;
@@ -228,7 +231,7 @@ class EngineImpl {
                    options_.prefetch_usual ? std::optional(now()) : std::nullopt);
   }
   void publish() {
-    publish(!scheduler_.waiting().empty() || scheduler_.computes() || scheduler_.has_prefetches() ||
+    publish(scheduler_.has_waiting() || scheduler_.computes() || scheduler_.has_prefetches() ||
             (plan_stage_ != PlanStage::kNone && !scheduler_.running().empty()));
   }
 
@@ -255,6 +258,7 @@ class EngineImpl {
   std::vector<Event> events_;
   std::vector<Ending> endings_;
   std::shared_ptr<const TierLimits> tiers_;          // as of the step's begin
+  size_t calibrated_ = 0;                            // sequences whose blocks calibrate has looked for
   LabelLimits limits_;                               // what limits_of() answered last
   std::vector<std::shared_ptr<Request>> advancing_;  // all their live beams have been sampled from in this step
   Metrics metrics_;
@@ -270,6 +274,7 @@ class EngineImpl {
 #include "kaiju/engine/detail/engine_record.hpp"
 #include "kaiju/engine/detail/engine_safety.hpp"
 #include "kaiju/engine/detail/engine_saved.hpp"
+#include "kaiju/engine/detail/engine_scales.hpp"
 #include "kaiju/engine/detail/engine_sequences.hpp"
 #include "kaiju/engine/detail/engine_shares.hpp"
 #include "kaiju/engine/detail/engine_step.hpp"

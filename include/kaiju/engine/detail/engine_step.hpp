@@ -77,7 +77,7 @@ inline Status EngineImpl::step_once(StepOutcome& outcome) {
     KAIJU_TRY(scheduler_.plan(plan_, begin));
     tell_moves();
     if (plan_.segments.empty() && plan_.copies.empty() && plan_.transfers.empty()) {
-      if (scheduler_.running().empty() && !scheduler_.waiting().empty())
+      if (scheduler_.running().empty() && scheduler_.has_waiting())
         return internal_error("cache ledger: request " + std::to_string(scheduler_.waiting().first()->request->id) +
                               " does not fit though nothing else is here");
       publish(false);

@@ -103,6 +103,12 @@ class Scheduler {
       return sequence && (!sequence->live() || sequence->granted > 0 || sequence->ready() > 0);
     });
   }
+  // Whether a sequence has had a slot and has not ended.
+  bool has_started() const;
+  // No sequence that has not started is admitted while this holds.
+  void hold_new(bool hold) { holds_new_ = hold; }
+  // Whether a waiting sequence may be admitted once there is room.
+  bool has_waiting() const { return holds_new_ ? first_waiting() != nullptr : !waiting_.empty(); }
   const WaitingQueue& waiting() const { return waiting_; }
   const SuspendedSequences& suspended() const { return suspended_; }
   size_t suspended_requests() const { return suspended_requests_; }
@@ -204,6 +210,7 @@ class Scheduler {
   std::unordered_map<RequestId, std::shared_ptr<Request>> requests_;
   size_t suspended_requests_ = 0;     // with at least one suspended sequence
   bool has_gaps_ = false;             // among the running
+  bool holds_new_ = false;            // none begins
   std::vector<Sequence*> displaced_;  // by the last plan
   std::vector<Promotion> promoting_;  // in the last plan
   std::vector<Promotion> promoted_;   // by the one before

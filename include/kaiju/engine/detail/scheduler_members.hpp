@@ -154,4 +154,12 @@ inline std::unique_ptr<Sequence> Scheduler::leave(std::unique_ptr<Sequence> sequ
   return sequence;
 }
 
+inline bool Scheduler::has_started() const {
+  const auto started = [](const auto& sequence) { return sequence && sequence->started(); };
+  bool waits = false;
+  waiting_.for_each([&](const Sequence& sequence) { waits |= sequence.started(); });
+  return waits || std::any_of(running_.begin(), running_.end(), started) ||
+         std::any_of(suspended_.begin(), suspended_.end(), started);
+}
+
 }  // namespace kaiju

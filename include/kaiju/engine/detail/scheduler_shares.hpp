@@ -38,7 +38,11 @@ inline void Scheduler::take_share(Request& request) {
 
 // The first in the order of service whose share has a place, behind `after` if that is given; null: none.
 inline Sequence* Scheduler::first_waiting(const Sequence* after) const {
-  return waiting_.first([this](ShareId share) { return places_.may_start(share); }, after);
+  for (;;) {
+    Sequence* const next = waiting_.first([this](ShareId share) { return places_.may_start(share); }, after);
+    if (!next || !holds_new_ || next->started()) return next;
+    after = next;
+  }
 }
 
 // Whether every share may have one token of each of its running sequences in a step.

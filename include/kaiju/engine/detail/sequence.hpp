@@ -100,6 +100,7 @@ struct Sequence {
   bool ran_before = false;       // it had a slot and gave it up: what the cache has of it now is its own doing
   std::vector<NodeRef> first_points, last_points;  // resume points of the first and the latest time that it ran
   int32_t counted = kNothingCounted;  // tokens of the prompt, from the first on, that are in the cache's statistics
+  int32_t calibrated_block = -1;      // the newest that a calibration has counted
   bool promoted_from_file = false;    // kPromoting: from the file, not from host memory
   int32_t resident = 0;               // kPromoting: where it could have started without the promotion
 
