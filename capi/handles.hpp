@@ -43,6 +43,8 @@ struct kaiju_engine {
   std::deque<kaiju_polled_event>
       polled;  // what the last poll's pointers point into; used again by the next
   std::shared_ptr<const char> open;  // until the handle is destroyed
+  // With the scales of kaiju_engine_set_scales; null: the model's.
+  std::shared_ptr<const kaiju::Checkpoint> scaled = nullptr;
 };
 
 struct kaiju_session {
@@ -63,6 +65,11 @@ struct kaiju_prefix {
 
 struct kaiju_gate {
   std::shared_ptr<const kaiju::MessageGate> gate;
+};
+
+struct kaiju_calibration {
+  std::shared_ptr<const kaiju::Checkpoint> checkpoint;
+  kaiju::Calibration calibration;
 };
 
 namespace kaiju::capi {

@@ -99,6 +99,7 @@ typedef struct kaiju_session kaiju_session;
 typedef struct kaiju_conversation kaiju_conversation;
 typedef struct kaiju_prefix kaiju_prefix;
 typedef struct kaiju_gate kaiju_gate;
+typedef struct kaiju_calibration kaiju_calibration;
 typedef uint64_t
     kaiju_request; /* an id, not a handle: never reused, nothing to free; 0: no request */
 
@@ -128,6 +129,8 @@ enum {
    * scores are then those of the file; all else stays as it is, the KV of caches and saved
    * sessions included */
   KAIJU_MODEL_HEAD = 103,
+  /* text: path of a file with other scales of keys and values (kaiju_calibration_save writes one) */
+  KAIJU_MODEL_SCALES = 104,
 
   KAIJU_ENGINE_MAX_SESSIONS = 200, /* int: most sessions that exist at once */
   /* int: bytes of KV cache, besides the sliding-window blocks of running requests; 0: room for
@@ -884,6 +887,74 @@ KAIJU_API kaiju_status kaiju_engine_set_head(kaiju_engine* engine, const char* p
  * apply. */
 KAIJU_API kaiju_status kaiju_engine_scrub(kaiju_engine* engine, size_t most_bytes, size_t* bytes,
                                           int32_t* whole, kaiju_error** error);
+
+/* -- scales of keys and values (docs/operations.md, "Calibration") -- */
+/* Computes with other scales of keys and values from the next step on, from a file for the same
+ * checkpoint; NULL: those that the model was loaded with.  KV of the scales before is never found
+ * again.  Returns KAIJU_BUSY while replies are under way, which suspended ones are too; no other
+ * request begins then until this is called again and does not return KAIJU_BUSY.  Any other error
+ * leaves the scales as they were.  The rules of kaiju_session_save for steps apply. */
+KAIJU_API kaiju_status kaiju_engine_set_scales(kaiju_engine* engine, const char* path,
+                                               kaiju_error** error);
+
+/* 0: the default, in every field. */
+typedef struct kaiju_calibration_options {
+  size_t struct_size;
+  int32_t window_blocks;      /* blocks of 64 tokens after which distances are computed; 128 */
+  int32_t windows_known;      /* accepted windows before one can be far away; 16 */
+  int32_t least_daily_blocks; /* that a character's mean counts as at least; 16 */
+  int32_t reserved;
+  double sigmas;          /* two windows so many standard deviations away freeze the collection; 3 */
+  double character_ratio; /* a character over so many times its mean of seven days is left out; 10 */
+  double most_clipped;    /* of a channel's values, by new scales; 1e-4 */
+} kaiju_calibration_options;
+
+typedef struct kaiju_calibration_figures {
+  size_t struct_size;
+  uint64_t blocks, left_out; /* counted, and of these left out */
+  uint64_t windows, far_windows;
+  int32_t known;  /* 1: what the scales in use were made from is known */
+  int32_t frozen; /* 1: nothing is collected until kaiju_calibration_thaw or _reset */
+  /* Kullback-Leibler divergence from what the scales in use were made from, in nats: of the tokens
+   * and of the magnitudes of keys and values, of the newest window; and the mean and the standard
+   * deviation of the accepted windows */
+  double tokens, tokens_mean, tokens_deviation;
+  double scales, scales_mean, scales_deviation;
+} kaiju_calibration_figures;
+
+/* How many keys and values of a KV slot were counted, and how many of them are saturated. */
+typedef struct kaiju_saturation {
+  size_t struct_size;
+  uint64_t keys, values, saturated_keys, saturated_values;
+} kaiju_saturation;
+
+/* Watches which magnitudes the engine's keys and values have and which tokens come, compared with
+ * what its scales were made from.  `options` may be NULL.  Returns KAIJU_UNSUPPORTED if each key and
+ * value of the model has a scale of its own.  After kaiju_engine_set_scales make a new one.  One
+ * thread at a time may use a calibration; it outlives its engine. */
+KAIJU_API kaiju_status kaiju_calibration_create(const kaiju_engine* engine,
+                                                const kaiju_calibration_options* options,
+                                                kaiju_calibration** out, kaiju_error** error);
+KAIJU_API void kaiju_calibration_destroy(kaiju_calibration* calibration);
+/* Adds the newest whole block of one of the running requests.  *counted: 1 if there was one that
+ * had not been added; may be NULL.  Costs a copy of the block and about a nanosecond a byte.  The
+ * rules of kaiju_session_save for steps apply. */
+KAIJU_API kaiju_status kaiju_engine_calibrate(kaiju_engine* engine, kaiju_calibration* calibration,
+                                              int32_t* counted, kaiju_error** error);
+KAIJU_API kaiju_status kaiju_calibration_read(const kaiju_calibration* calibration,
+                                              kaiju_calibration_figures* out);
+/* KV slots are numbered from 0.  KAIJU_NOT_FOUND if there is no such slot. */
+KAIJU_API kaiju_status kaiju_calibration_saturation(const kaiju_calibration* calibration,
+                                                    size_t slot, kaiju_saturation* out);
+/* Writes new scales, made of all that was collected, for KAIJU_MODEL_SCALES and
+ * kaiju_engine_set_scales.  An old file is replaced as a whole.  KAIJU_NOT_FOUND before the first
+ * window has been completed. */
+KAIJU_API kaiju_status kaiju_calibration_save(const kaiju_calibration* calibration,
+                                              const char* path, kaiju_error** error);
+/* Collects again after a freeze. */
+KAIJU_API kaiju_status kaiju_calibration_thaw(kaiju_calibration* calibration);
+/* Forgets all that was collected, and the history. */
+KAIJU_API kaiju_status kaiju_calibration_reset(kaiju_calibration* calibration);
 
 /* -- records of replies: a flight recorder (docs/operations.md) -- */
 /* A record is all that it takes to compute a reply again, bit for bit, on any machine: prompt,

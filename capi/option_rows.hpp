@@ -22,6 +22,8 @@ inline constexpr Row kRows[] = {
      "1: check digests and every value; 0: structure only"},
     {KAIJU_MODEL_HEAD, "model.head", 's', false, 0, 0, 0,
      "path of a file with another classifier for the model"},
+    {KAIJU_MODEL_SCALES, "model.scales", 's', false, 0, 0, 0,
+     "path of a file with other scales of keys and values"},
     {KAIJU_ENGINE_MAX_SESSIONS, "engine.max_sessions", 'i', false, 1, kInt32Max, 65536,
      "most sessions that exist at once"},
     {KAIJU_ENGINE_CACHE_BYTES, "engine.cache_bytes", 'i', false, 0, kInt64Max, 0,

@@ -157,6 +157,7 @@ ModelOptions model_options(const kaiju_options* options) {
   ModelOptions out;
   out.verify = get_int32(options, KAIJU_MODEL_VERIFY) ? Verify::kFull : Verify::kNone;
   out.head = get<std::string>(options, KAIJU_MODEL_HEAD, "");
+  out.scales = get<std::string>(options, KAIJU_MODEL_SCALES, "");
   return out;
 }
 

@@ -12,10 +12,11 @@ Options are keywords, named as in kaiju.h after the scope. Errors are kaiju.Erro
 threads may ask one engine for replies, and `async for text in session.stream(...)` works without a thread for each.
 """
 
-from ._c import (MOST_TEXT_BYTES, Chat, ConversationInfo, Device, Kind, Metrics, Part, Property, Reason, Reuse, Role,
-                 Sampler, ShareOf, ShareUsage, Status, TextProperty)
+from ._c import (MOST_TEXT_BYTES, CalibrationFigures, Chat, ConversationInfo, Device, Kind, Metrics, Part, Property,
+                 Reason, Reuse, Role, Sampler, Saturation, ShareOf, ShareUsage, Status, TextProperty)
 from ._library import build_info, loaded_from, status_name, version, version_number
 from .bundled import Card, character_names, gate_path, model_path
+from .calibration import Calibration
 from .conversation import Conversation
 from .engine import Engine, EngineInfo, Request
 from .errors import (BadModel, Busy, Cancelled, Closed, DeviceLost, Error, InputOutput, Internal, InvalidArgument,
@@ -32,11 +33,11 @@ from .stream import Stream
 __version__ = version()
 
 __all__ = [
-    "BadModel", "Busy", "Cancelled", "Card", "Chat", "Closed", "Conversation", "ConversationInfo", "Device",
+    "BadModel", "Busy", "Calibration", "CalibrationFigures", "Cancelled", "Card", "Chat", "Closed", "Conversation", "ConversationInfo", "Device",
     "DeviceInfo", "DeviceLost", "Engine", "EngineInfo", "Error", "Event", "Gate", "InputOutput", "Internal",
     "InvalidArgument", "Kind", "LibraryMissing", "MOST_TEXT_BYTES", "Message", "Metrics", "Model", "NotFound",
     "Option", "Options", "OutOfMemory", "Part", "Placed", "Prefix", "Property", "Reason", "Replayed", "Reply", "Request",
-    "Reuse", "Role", "Runtime", "Sampler", "Session", "ShareOf", "ShareUsage", "Status", "Stream", "TextProperty",
+    "Reuse", "Role", "Runtime", "Sampler", "Saturation", "Session", "ShareOf", "ShareUsage", "Status", "Stream", "TextProperty",
     "Unsupported", "WrongType", "build_info",
     "character_names", "chat_turns_to_drop", "gate_path", "loaded_from", "model_path", "option_describe",
     "option_find", "option_list", "record_describe", "record_tokens", "sampler_describe", "status_name", "version",

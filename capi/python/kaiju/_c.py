@@ -248,6 +248,28 @@ class ShareUsage(Struct):
     _fields_ = [("struct_size", SIZE), ("cache_bytes", U64), ("running", U64), ("tokens_computed", U64)]
 
 
+class CalibrationOptions(Struct):
+    """kaiju_calibration_options; 0 is the default of each."""
+
+    _fields_ = [("struct_size", SIZE), ("window_blocks", I32), ("windows_known", I32), ("least_daily_blocks", I32),
+                ("reserved", I32), ("sigmas", F64), ("character_ratio", F64), ("most_clipped", F64)]
+
+
+class CalibrationFigures(Struct):
+    """kaiju_calibration_figures, a snapshot."""
+
+    _fields_ = [("struct_size", SIZE), ("blocks", U64), ("left_out", U64), ("windows", U64), ("far_windows", U64),
+                ("known", I32), ("frozen", I32), ("tokens", F64), ("tokens_mean", F64), ("tokens_deviation", F64),
+                ("scales", F64), ("scales_mean", F64), ("scales_deviation", F64)]
+
+
+class Saturation(Struct):
+    """kaiju_saturation of a KV slot."""
+
+    _fields_ = [("struct_size", SIZE), ("keys", U64), ("values", U64), ("saturated_keys", U64),
+                ("saturated_values", U64)]
+
+
 class Volatile(Struct):
     """kaiju_volatile: text that changes with every turn, and what it costs."""
 
@@ -257,7 +279,9 @@ class Volatile(Struct):
 
 STRUCTS = {"option_info": OptionInfo, "device_info": DeviceInfo, "engine_info": EngineInfo, "message": Message,
            "event": Event, "metrics": Metrics, "conversation_info": ConversationInfo, "guide": Guide,
-           "replayed": Replayed, "volatile": Volatile, "share": Share, "share_usage": ShareUsage}
+           "replayed": Replayed, "volatile": Volatile, "share": Share, "share_usage": ShareUsage,
+           "calibration_options": CalibrationOptions, "calibration_figures": CalibrationFigures,
+           "saturation": Saturation}
 
 CLOCK = c.CFUNCTYPE(I64, P)
 LOGITS = c.CFUNCTYPE(None, P, SIZE, P, SIZE, P)
@@ -324,6 +348,15 @@ FUNCTIONS: Dict[str, Tuple[object, ...]] = {
     "engine_wake": (None, P),
     "engine_metrics": (I32, P, P),
     "engine_set_head": (I32, P, P, P),
+    "engine_set_scales": (I32, P, P, P),
+    "engine_calibrate": (I32, P, P, P, P),
+    "calibration_create": (I32, P, P, P, P),
+    "calibration_destroy": (None, P),
+    "calibration_read": (I32, P, P),
+    "calibration_saturation": (I32, P, SIZE, P),
+    "calibration_save": (I32, P, P, P),
+    "calibration_thaw": (I32, P),
+    "calibration_reset": (I32, P),
     "engine_scrub": (I32, P, SIZE, P, P, P),
     "engine_record": (I32, P, REQUEST, P, SIZE, P, P),
     "record_describe": (I32, P, SIZE, P, SIZE, P, P),

@@ -20,6 +20,7 @@ from . import _c
 from ._c import Kind, ShareOf, Status
 from ._handle import Handle, Path, c_path, instance, nanoseconds, whole
 from ._library import call, check, filled, lib, text_of
+from .calibration import Calibration
 from .errors import Busy, Error, InvalidArgument, WrongType, error_of
 from .events import Event
 from .model import Model
@@ -380,6 +381,20 @@ class Engine(Handle):
         """kaiju_engine_set_head: another classifier from a file, for replies under way too; None: the model's own."""
         with self._alone():
             call(lib.kaiju_engine_set_head, self._handle, None if path is None else c_path(path))
+
+    def set_scales(self, path: Optional[Path] = None) -> None:
+        """kaiju_engine_set_scales: other scales of keys and values from a file; None: the model's own. Busy while
+        replies are under way; no other begins then until it has been called again."""
+        with self._alone():
+            call(lib.kaiju_engine_set_scales, self._handle, None if path is None else c_path(path))
+
+    def calibrate(self, calibration: Calibration) -> bool:
+        """kaiju_engine_calibrate: adds the newest block of a running request; False: there was none to add."""
+        counted = c.c_int32()
+        with self._alone():
+            call(lib.kaiju_engine_calibrate, self._handle, instance(Calibration, "calibration", calibration)._handle,
+                 c.byref(counted))
+        return bool(counted.value)
 
     def scrub(self, most_bytes: int = 64 << 20) -> Tuple[int, bool]:
         """kaiju_engine_scrub: bytes of weights in memory that it looked at, and whether that ended a pass over all.

@@ -532,6 +532,37 @@ class Facts(OfEngine):
                 parts.append(engine.scrub(looked // 3))
             self.assertEqual(sum(count for count, _ in parts), looked)
 
+    def test_keys_and_values_are_watched_and_get_new_scales(self):
+        with self.engine.model.engine(max_running=4) as engine, tempfile.TemporaryDirectory() as folder, \
+                kaiju.Calibration(engine, window_blocks=1, windows_known=2) as calibration:
+            path = os.path.join(folder, "scales")
+            with self.assertRaises(kaiju.NotFound):
+                calibration.save(path)
+            self.assertFalse(engine.calibrate(calibration))
+            before = engine.session().generate(STORY, max_tokens=5).tokens
+            for seed in range(3):
+                request = engine.session().submit(STORY * 2, max_tokens=100, stop_token=-1, temperature=1, seed=seed)
+                while not engine.calibrate(calibration):
+                    engine.step()
+                request.wait()
+            figures = calibration.read()
+            self.assertEqual((figures.blocks, figures.windows, figures.known, figures.frozen), (3, 3, 1, 0))
+            self.assertGreater(sum(slot.keys for slot in calibration.saturation()), 3 * 64)
+            calibration.save(path)
+            engine.set_scales(path)
+            self.assertEqual(len(engine.session().generate(STORY, max_tokens=5).tokens), 5)
+            with self.assertRaisesRegex(kaiju.InvalidArgument, "make one of this engine"):
+                engine.calibrate(calibration)
+            with kaiju.Calibration(engine) as other:
+                self.assertEqual(other.read().known, 1)
+            engine.set_scales()
+            self.assertEqual(engine.session().generate(STORY, max_tokens=5).tokens, before)
+            calibration.reset()
+            calibration.thaw()
+            self.assertEqual(calibration.read().known, 0)
+            with self.assertRaises(kaiju.InputOutput):
+                engine.set_scales(path + "-none")
+
     def test_events_keep_what_they_show(self):
         session = self.engine.session()
         session.submit(STORY, max_tokens=3, stop_token=-1, user_data="mine", logprobs=2)

@@ -36,6 +36,11 @@ NAMES = {
     "engine_pending": "Engine.pending", "engine_wait": "Engine.wait", "engine_wake": "Engine.wake",
     "engine_metrics": "Engine.metrics", "engine_describe": "Engine.describe",
     "engine_record": "Event.record", "engine_replay": "Engine.replay", "engine_scrub": "Engine.scrub",
+    "engine_set_scales": "Engine.set_scales", "engine_calibrate": "Engine.calibrate",
+    "calibration_create": "Calibration", "calibration_destroy": "Calibration.close",
+    "calibration_read": "Calibration.read", "calibration_saturation": "Calibration.saturation",
+    "calibration_save": "Calibration.save", "calibration_thaw": "Calibration.thaw",
+    "calibration_reset": "Calibration.reset",
     "engine_set_head": "Engine.set_head", "record_describe": "record_describe", "record_tokens": "record_tokens",
     "session_prefetch": "Session.prefetch", "session_create": "Session", "session_destroy": "Session.close", "session_fork": "Session.fork",
     "session_truncate": "Session.truncate", "session_tokens": "Session.tokens", "session_save": "Session.save",
@@ -164,7 +169,7 @@ class Header(Test):
                     self.assertIn(others.get(field, field), kind._fields)
 
     def test_every_constant_and_property_has_a_python_name(self):
-        options = {name for name in constants() if re.match("KAIJU_(MODEL_VERIFY|MODEL_HEAD|ENGINE|GENERATE|SESSION)", name)}
+        options = {name for name in constants() if re.match("KAIJU_(MODEL_VERIFY|MODEL_HEAD|MODEL_SCALES|ENGINE|GENERATE|SESSION)", name)}
         known = {f"{prefix}{each.name}": each.value for prefix, kinds in ENUMS.items() for kind in kinds
                  for each in kind}
         known["KAIJU_MOST_TEXT_BYTES"] = kaiju.MOST_TEXT_BYTES
