@@ -904,9 +904,10 @@ typedef struct kaiju_calibration_options {
   int32_t windows_known;      /* accepted windows before one can be far away; 16 */
   int32_t least_daily_blocks; /* that a character's mean counts as at least; 16 */
   int32_t reserved;
-  double sigmas;          /* two windows so many standard deviations away freeze the collection; 3 */
-  double character_ratio; /* a character over so many times its mean of seven days is left out; 10 */
-  double most_clipped;    /* of a channel's values, by new scales; 1e-4 */
+  double sigmas; /* two windows so many standard deviations away freeze the collection; 3 */
+  double
+      character_ratio; /* a character over so many times its mean of seven days is left out; 10 */
+  double most_clipped; /* of a channel's values, by new scales; 1e-4 */
 } kaiju_calibration_options;
 
 typedef struct kaiju_calibration_figures {

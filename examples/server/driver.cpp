@@ -83,7 +83,7 @@ boost::asio::awaitable<void> Driver::between_steps(std::function<void(Engine&)> 
 
 void Driver::beside_steps(std::function<void(Engine&)> call) {
   const std::lock_guard lock(mutex_);
-  calls_.push_back([this, call = std::move(call)] { beside_ = call; });
+  calls_.push_back([this, call = std::move(call)] { beside_.push_back(call); });
 }
 
 void Driver::run_calls() {
@@ -93,12 +93,12 @@ void Driver::run_calls() {
     calls.swap(calls_);
   }
   for (const std::function<void()>& call : calls) call();
-  if (beside_) beside_(*engine_);
+  for (const std::function<void(Engine&)>& call : beside_) call(*engine_);
 }
 
 void Driver::run() {
   while (!stopping_) {
-    engine_->wait(std::chrono::milliseconds(beside_ ? 100 : 1000));
+    engine_->wait(std::chrono::milliseconds(!beside_.empty() ? 100 : 1000));
     run_calls();
     // A step that failed for want of memory is tried again; a stopped engine answers at once, and waits for the host.
     const bool stepped = engine_->step().ok();

@@ -84,7 +84,7 @@ class Driver {
   std::mutex mutex_;                                // of the next two
   std::unordered_map<RequestId, std::unique_ptr<Guide>> guides_;
   std::vector<std::function<void()>> calls_;
-  std::function<void(Engine&)> beside_;  // of the thread that steps
+  std::vector<std::function<void(Engine&)>> beside_;  // of the thread that steps
   std::atomic<bool> stopping_ = false;
   std::thread thread_;
 };

@@ -8,6 +8,7 @@
 
 #include "driver.hpp"
 #include "http.hpp"
+#include "named_files.hpp"
 
 namespace kaiju::server {
 
@@ -16,22 +17,23 @@ struct Service;
 // On the I/O thread.
 class Heads {
  public:
-  static constexpr const char* kModel = "model";
+  static constexpr const char* kModel = NamedFiles::kModel;
 
   // `folder`: empty, no other heads.
   Heads(Driver& driver, std::shared_ptr<const Model> model, std::string folder)
-      : driver_(driver), model_(std::move(model)), folder_(std::move(folder)) {}
+      : driver_(driver), model_(std::move(model)), files_(std::move(folder)) {}
 
   const std::string& current() const { return current_; }
   const std::string& previous() const { return previous_; }  // for the way back; empty: the first is current
-  std::vector<std::string> names() const;                    // "model" first, then files of the folder by name
+  std::vector<std::string> names() const { return files_.names(); }
   // For replies under way too. Throws Failure, and then the head is as it was.
   asio::awaitable<void> change(std::string name);
 
  private:
   Driver& driver_;
   std::shared_ptr<const Model> model_;
-  std::string folder_, current_ = kModel, previous_;
+  NamedFiles files_;
+  std::string current_ = kModel, previous_;
   bool changing_ = false;
 };
 

@@ -23,6 +23,7 @@
 #include "origins.hpp"
 #include "recorder.hpp"
 #include "routes.hpp"
+#include "scales.hpp"
 #include "shutdown.hpp"
 #include "tls.hpp"
 #include "watch.hpp"
@@ -148,6 +149,16 @@ class Io : public asio::io_context {
   void end_handlers() { shutdown(); }
 };
 
+// Those that were used last.
+void set_scales(const Options& options, const Model& model, Engine& engine) {
+  const std::string name = Scales::current_in(options.scales);
+  if (name == Scales::kModel) return;
+  const auto scaled = with_scales(model.checkpoint(), NamedFiles(options.scales).path_of(name));
+  const Status status = scaled.ok() ? engine.set_scales(*scaled) : scaled.status();
+  if (!status.ok())
+    throw std::runtime_error(status.message() + " (--scales: the file `current` of the folder names the set in use)");
+}
+
 int serve(const Options& options) {
   raise_file_limit();
   const auto tls = options.tls_certificate.empty() ? nullptr : tls_context(options.tls_certificate, options.tls_key);
@@ -165,6 +176,7 @@ int serve(const Options& options) {
   run.engine.reserve_tokens = 64;
   auto engine = (*model)->create_engine(run);
   if (!engine.ok()) throw std::runtime_error(engine.status().message());
+  set_scales(options, **model, **engine);
 
   Io io;
   const std::string secret = random_secret();
@@ -185,6 +197,8 @@ int serve(const Options& options) {
   Recorder recorder(options.journal, options.journal_key, options.journal_mib);
   Watch watch(io, driver, **model, {options.scrub_mib << 20, options.canaries, options.canary_seconds});
   Heads heads(driver, *model, options.heads);
+  Scales scales(io, driver, *model, {options.scales, options.scales_hours, {.window_blocks = options.scales_window}});
+  watch.ask_canaries(scales.current() == Scales::kModel);
   const std::string own_name = (*model)->config().name;
   Service service{.io = io,
                   .server = server,
@@ -200,6 +214,7 @@ int serve(const Options& options) {
                   .blocked_log = blocked_log,
                   .recorder = recorder,
                   .heads = heads,
+                  .scales = scales,
                   .watch = watch,
                   .defaults = options.defaults,
                   .created = unix_time(),
@@ -210,6 +225,7 @@ int serve(const Options& options) {
   add_tier_routes(server, service);
   add_journal_routes(server, service);
   add_head_routes(server, service);
+  add_scale_routes(server, service);
   std::unique_ptr<Store> store;
   if (options.store != "none" && (*model)->chat().ok()) {
     store = open_store(options.store, **model);

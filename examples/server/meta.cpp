@@ -6,6 +6,7 @@
 #include "messages.hpp"
 #include "openai.hpp"
 #include "recorder.hpp"
+#include "scales.hpp"
 #include "watch.hpp"
 
 namespace kaiju::server {
@@ -70,6 +71,7 @@ std::string metrics_of(const Service& service, const Exchange& exchange) {
                                    .unfinished = service.driver.unfinished(),
                                    .journal = service.recorder.counts(),
                                    .watch = service.watch.counts(),
+                                   .scales = service.scales.counts(),
                                    .accounts = service.tenants.accounts(),
                                    .shares = service.tenants.shares_of(engine),
                                    .by_key = service.tenants.may_see_others(exchange)});

@@ -127,6 +127,34 @@ void add_watch(Page& page, const JournalCounts& journal, const WatchCounts& watc
   page.value("kaiju_machine_damaged", "gauge", "1: weights in memory or a canary were wrong.", watch.damaged ? 1 : 0);
 }
 
+void add_calibration(Page& page, const CalibrationFigures& figures) {
+  page.value("kaiju_calibration_blocks_total", "counter", "KV blocks that the calibration counted.",
+             number(figures.blocks));
+  page.value("kaiju_calibration_left_out_total", "counter", "Of these, blocks of characters suddenly everybody's.",
+             number(figures.left_out));
+  page.value("kaiju_calibration_frozen", "gauge", "1: the collection is frozen.", figures.frozen ? 1 : 0);
+  const auto each = [&](const char* name, const char* help, double CalibrationDistance::* value) {
+    page.begin(name, "gauge", help);
+    page.sample(figures.tokens.*value, "of=\"tokens\"");
+    page.sample(figures.scales.*value, "of=\"magnitudes\"");
+  };
+  each("kaiju_calibration_distance_nats", "Divergence of the newest window from what the scales were made from.",
+       &CalibrationDistance::newest);
+  each("kaiju_calibration_distance_mean_nats", "Mean of the accepted windows.", &CalibrationDistance::mean);
+  each("kaiju_calibration_distance_deviation_nats", "Their standard deviation.", &CalibrationDistance::deviation);
+  const auto by_slot = [&](const char* name, const char* help, auto keys, auto values) {
+    page.begin(name, "counter", help);
+    for (size_t slot = 0; slot < figures.slots.size(); ++slot) {
+      page.sample(number(figures.slots[slot].*keys), fmt::format("slot=\"{}\",of=\"keys\"", slot));
+      page.sample(number(figures.slots[slot].*values), fmt::format("slot=\"{}\",of=\"values\"", slot));
+    }
+  };
+  using Slot = CalibrationFigures::Slot;
+  by_slot("kaiju_kv_counted_total", "Bytes of KV that the calibration counted, by KV slot.", &Slot::keys,
+          &Slot::values);
+  by_slot("kaiju_kv_saturated_total", "Of these, saturated bytes.", &Slot::saturated_keys, &Slot::saturated_values);
+}
+
 void add_cache(Page& page, const kaiju::Metrics& engine) {
   const auto& global = engine.blocks[static_cast<int32_t>(BlockKind::kGlobal)];
   const auto& window = engine.blocks[static_cast<int32_t>(BlockKind::kWindow)];
@@ -196,6 +224,7 @@ std::string text_of(const Metrics& metrics, const Shown& shown) {
   Page page(shown.model);
   add_requests(page, metrics, shown);
   add_watch(page, shown.journal, shown.watch);
+  if (shown.scales.watched) add_calibration(page, shown.scales.figures);
   add_surprise(page, metrics);
   add_cache(page, shown.engine);
   add_accounts(page, shown);

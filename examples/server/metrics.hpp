@@ -53,6 +53,11 @@ struct WatchCounts {
   bool damaged = false;
 };
 
+struct ScalesCounts {
+  bool watched = false;
+  CalibrationFigures figures;
+};
+
 // What /metrics shows beside them.
 struct Shown {
   std::string model;  // its name
@@ -61,6 +66,7 @@ struct Shown {
   size_t connections, unfinished;
   JournalCounts journal;
   WatchCounts watch;
+  ScalesCounts scales;
   const std::map<std::string, Account>& accounts;  // by the name of their key
   std::map<std::string, ShareUsage> shares;        // of the keys that have floors or ceilings
   bool by_key;                                     // accounts one by one, else their sum alone

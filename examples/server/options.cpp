@@ -54,6 +54,17 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   option("--heads", options.heads, "FOLDER",
          "other classifiers of this model, to change to while it serves (POST /heads)")
       ->check(CLI::ExistingDirectory);
+  option(
+      "--scales", options.scales, "FOLDER",
+      "where sets of scales of keys and values are kept, to change to while it serves (POST /scales); keys and values "
+      "are then watched")
+      ->check(CLI::ExistingDirectory);
+  option("--scales-hours", options.scales_hours, "N",
+         "from one set that is made of what was watched to the next; 0: only when asked")
+      ->check(whole_number(0, 8760));
+  option("--scales-window", options.scales_window, "N",
+         "blocks of 64 tokens of KV after which what was watched is compared with what the scales were made from")
+      ->check(whole_number(1, 1 << 20));
   CLI::Option* const journal_key = option("--journal-key", options.journal_key, "FILE",
                                           "key of the journal: head -c 48 /dev/urandom | base64 -w 0 makes one");
   option("--journal", options.journal, "FOLDER",

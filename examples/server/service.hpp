@@ -19,6 +19,7 @@ namespace kaiju::server {
 
 class Heads;
 class Recorder;
+class Scales;
 class Watch;
 
 struct Service {
@@ -36,6 +37,7 @@ struct Service {
   BlockedLog& blocked_log;
   Recorder& recorder;
   Heads& heads;
+  Scales& scales;
   Watch& watch;
   Defaults defaults;
   int64_t created;            // Unix time

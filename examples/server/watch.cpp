@@ -75,16 +75,17 @@ void Watch::wait_for_canary() {
 }
 
 void Watch::ask_canary() {
+  wait_for_canary();
+  if (!asks_) return;
   const tools::Canary& canary = file_.canaries[next_];
   next_ = (next_ + 1) % file_.canaries.size();
   const std::vector<int32_t> prompt = tools::prompt_of(canary, driver_.engine().info().vocab_size);
   (void)driver_.submit(prompt, tools::options_of(canary), std::make_shared<Reply>(*this, canary));
-  wait_for_canary();
 }
 
 void Watch::heard(const tools::Canary& canary, const std::string& digest) {
   ++canaries_;
-  if (digest == canary.digest) return;
+  if (digest == canary.digest || !asks_) return;
   ++canaries_wrong_;
   found(fmt::format("canary {} has the digest {} instead of {}: this machine does not compute what it should",
                     canary.number, digest, canary.digest));

@@ -26,6 +26,10 @@ class Watch {
   // Throws std::runtime_error where the canaries are another model's.
   Watch(boost::asio::io_context& io, Driver& driver, const Model& model, const Options& options);
 
+  // Canaries are known for the model's own scales of keys and values: while others are in use, none is asked. I/O
+  // thread.
+  void ask_canaries(bool ask) { asks_ = ask; }
+
   // Why the machine is not to be trusted; empty: nothing was found. Any thread.
   std::string damage() const;
 
@@ -44,6 +48,7 @@ class Watch {
   const std::chrono::seconds between_canaries_;
   tools::CanaryFile file_;
   size_t next_ = 0;
+  bool asks_ = true;
   boost::asio::steady_timer timer_;
   std::chrono::steady_clock::time_point next_scrub_{};
   std::atomic<uint64_t> scrubbed_bytes_ = 0, scrub_passes_ = 0, canaries_ = 0, canaries_wrong_ = 0;
