@@ -55,8 +55,12 @@ def panel(title: str, files: dict[str, str], x0: float, y0: float) -> str:
         y = y0 + HEIGHT * step / 5
         out.append(f'<path d="M{x0} {y:.1f}h{WIDTH}" stroke="#ddd"/>')
         out.append(f'<text x="{x0 - 6}" y="{y + 4:.1f}" text-anchor="end">{100 * top * (1 - step / 5):.0f}%</text>')
+    last = -math.inf
     for share in sorted(set(shares)):
         x, _ = place(share, 0)
+        if x - last < 30:
+            continue
+        last = x
         out.append(f'<text x="{x:.1f}" y="{y0 + HEIGHT + 15}" text-anchor="middle">{100 * share:g}%</text>')
     for _, colour, dashes, points in lines:
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in points))
