@@ -14,27 +14,6 @@
 namespace kaiju {
 namespace {
 
-// One model and its engine.
-struct Side {
-  std::shared_ptr<const Model> model;
-  std::shared_ptr<Engine> engine;
-};
-
-struct Prefix {
-  std::vector<int32_t> tokens;
-  Scope scope;
-  size_t done = 0;                 // tokens
-  std::optional<Session> session;  // that computes it, between two calls
-
-  int64_t left() const { return static_cast<int64_t>(tokens.size() - done); }
-};
-
-Status check_side(const Side& side) {
-  if (!side.model) return invalid_argument("no model");
-  if (!side.engine) return invalid_argument("no engine");
-  return {};
-}
-
 std::string tokenizer_digest(const Model& model) {
   const TensorInfo* const tokenizer = model.checkpoint()->find("tokenizer");
   return tokenizer ? tokenizer->digest : "";
@@ -70,8 +49,24 @@ bool is_drained(const Engine& engine) { return engine.pending() == 0 && engine.m
 
 class Rollout::Impl {
  public:
+  // One model and its engine.
+  struct Side {
+    std::shared_ptr<const Model> model;
+    std::shared_ptr<Engine> engine;
+  };
+
+  struct Prefix {
+    std::vector<int32_t> tokens;
+    Scope scope;
+    size_t done = 0;                 // tokens
+    std::optional<Session> session;  // that computes it, between two calls
+
+    int64_t left() const { return static_cast<int64_t>(tokens.size() - done); }
+  };
+
   Impl(Side current, const RolloutOptions& options) : options_(options), current_(std::move(current)) {}
 
+  static Status check_side(const Side& side);
   Status begin(Side candidate);
   Status add_prefix(std::span<const int32_t> tokens, const Scope& scope);
   Result<int64_t> warm(int32_t most_tokens);
@@ -84,6 +79,7 @@ class Rollout::Impl {
   RolloutState state() const;
 
  private:
+  static Status warm_part(const std::shared_ptr<Engine>& engine, Prefix& prefix, size_t most_tokens);
   // The calls below need the mutex.
   Status check_candidate() const;
   Status check_warm() const;
@@ -101,6 +97,12 @@ class Rollout::Impl {
   bool warming_ = false;         // a thread computes a part of the first one, which it has taken out
   int64_t warming_left_ = 0;     // tokens of that one
 };
+
+Status Rollout::Impl::check_side(const Side& side) {
+  if (!side.model) return invalid_argument("no model");
+  if (!side.engine) return invalid_argument("no engine");
+  return {};
+}
 
 Status Rollout::Impl::check_candidate() const {
   if (candidate_.engine) return {};
@@ -147,7 +149,7 @@ Status Rollout::Impl::add_prefix(std::span<const int32_t> tokens, const Scope& s
 }
 
 // The next part of a prefix. Parts before the last compute KV of the region that the whole prefix shares.
-static Status warm_part(const std::shared_ptr<Engine>& engine, Prefix& prefix, size_t most_tokens) {
+Status Rollout::Impl::warm_part(const std::shared_ptr<Engine>& engine, Prefix& prefix, size_t most_tokens) {
   if (!prefix.session) {
     Result<Session> session = Session::create(engine);
     if (!session.ok()) return session.status();
@@ -226,7 +228,7 @@ std::shared_ptr<Engine> Rollout::Impl::take_drained() {
   return std::exchange(draining_, {}).engine;
 }
 
-const Side& Rollout::Impl::side_of(std::string_view key) const {
+const Rollout::Impl::Side& Rollout::Impl::side_of(std::string_view key) const {
   if (!candidate_.engine) return current_;
   const uint64_t digest = XXH3_64bits_withSeed(key.data(), key.size(), seed_);
   return digest % kWholeShare < static_cast<uint64_t>(share_) ? candidate_ : current_;
@@ -271,8 +273,8 @@ Result<std::unique_ptr<Rollout>> Rollout::create(std::shared_ptr<const Model> mo
                                                  const RolloutOptions& options) {
   using Answer = Result<std::unique_ptr<Rollout>>;
   return guarded<Answer>([&]() -> Answer {
-    Side current{std::move(model), std::move(engine)};
-    KAIJU_TRY(check_side(current));
+    Impl::Side current{std::move(model), std::move(engine)};
+    KAIJU_TRY(Impl::check_side(current));
     return std::unique_ptr<Rollout>(new Rollout(std::make_unique<Impl>(std::move(current), options)));
   });
 }
