@@ -73,8 +73,11 @@ asio::awaitable<std::vector<WarmPrefix>> warm_prefixes(StoredChats* chats, size_
   if (!chats || most == 0) co_return prefixes;
   const std::function<Result<std::vector<Character>>(Store&)> list = [](Store& store) { return store.characters(); };
   const std::vector<Character> characters = co_await chats->store.get(list);
-  for (const std::string& id : busiest(characters, chats->service.metrics, most))
-    prefixes.push_back(prefix_of(co_await chats->load_cast(std::vector<ChatCharacter>(1, ChatCharacter{id, 0}), "")));
+  for (const std::string& id : busiest(characters, chats->service.metrics, most)) {
+    const std::vector<ChatCharacter> wanted(1, ChatCharacter{id, 0});
+    const Cast cast = co_await chats->load_cast(wanted, std::string());
+    prefixes.push_back(prefix_of(cast));
+  }
   co_return prefixes;
 }
 

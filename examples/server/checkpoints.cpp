@@ -22,7 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kLook = std::chrono::milliseconds(50);
-constexpr int kBusyFactor = 9;  // of the time that warming took, until it goes on beside replies
+constexpr int kBesideFactor = 9;  // of the time that warming took, until it goes on beside replies
 constexpr int kLoaderNice = 10;
 
 // Threads that this one starts would inherit it.
@@ -191,7 +191,7 @@ void Checkpoints::warm_in_idle_steps() {
         const Result<int64_t> left = rollout->warm(part);
         done = left.ok() ? *left == 0 : left.status().code() == StatusCode::kNotFound;
         const bool busy = rollout->state().current->pending() > 0;
-        next = Clock::now() + (busy ? kBusyFactor : 0) * (Clock::now() - begin);
+        next = Clock::now() + (busy ? kBesideFactor : 0) * (Clock::now() - begin);
         return !done && !busy;
       });
 }

@@ -84,6 +84,10 @@ std::string metrics_of(const Service& service, const Exchange& exchange) {
                                    .by_key = service.tenants.may_see_others(exchange)});
 }
 
+Json healthy_json(const Served& served) {
+  return {{"status", "ok"}, {"checkpoint", served.name}, {"digest", served.digest()}};
+}
+
 void check_health(const Service& service) {
   const std::string damage = service.watch.damage();
   if (!damage.empty()) throw Failure{503, damage, {}, "damaged"};
@@ -114,8 +118,7 @@ void add_meta_routes(Server& server, Service& service) {
     if (!status.ok()) throw Failure{503, "the engine has stopped: " + status.message(), {}, "engine_stopped"};
     if (service.server.draining()) throw Failure{503, "the server is shutting down", {}, "draining", 1};
     check_health(service);
-    const Json healthy = {{"status", "ok"}};
-    co_await exchange.answer(healthy);
+    co_await exchange.answer(healthy_json(*service.checkpoints.current()));
   });
   server.route("GET", "/metrics", [&service](Exchange& exchange) -> asio::awaitable<void> {
     co_await exchange.answer(200, metrics_of(service, exchange), "text/plain; version=0.0.4; charset=utf-8");

@@ -284,10 +284,12 @@ TEST_CASE("an engine that drains is taken after its last session, and only then 
 
 TEST_CASE("a wrong call of a rollout is refused and changes nothing", "[malformed]") {
   Pair pair;
+  Scope scope;
+  scope.character = "wren/1";
   CHECK(is_code(Rollout::create(nullptr, pair.old_engine).status(), StatusCode::kInvalidArgument, "no model"));
   CHECK(is_code(Rollout::create(pair.old_model, nullptr).status(), StatusCode::kInvalidArgument, "no engine"));
   for (const Status& status : {pair.rollout->set_share(1), pair.rollout->promote(), pair.rollout->rollback(),
-                               pair.rollout->warm(1).status(), pair.rollout->add_prefix(prompt_of(1), {"wren"})})
+                               pair.rollout->warm(1).status(), pair.rollout->add_prefix(prompt_of(1), scope)})
     is_code(status, StatusCode::kNotFound, "no candidate");
   is_code(pair.rollout->begin(nullptr, pair.new_engine), StatusCode::kInvalidArgument, "no model");
   is_code(pair.rollout->begin(pair.old_model, pair.old_engine), StatusCode::kInvalidArgument, "the current engine");
@@ -362,7 +364,7 @@ TEST_CASE("an engine takes no more memory than was said, and one that would take
     options.memory_limit = kFreeMemory;
     CHECK(model->create_engine(options).ok());
   }
-  options.executor.cache_bytes = int64_t{1} << 43;
+  options.executor.cache_bytes = int64_t{1} << 42;
   options.executor.slot_count = 1;
   is_code(model->create_engine(options).status(), StatusCode::kOutOfMemory, "has free");
   options.executor.slot_count = -1;
