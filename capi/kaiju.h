@@ -1121,9 +1121,10 @@ KAIJU_API kaiju_status kaiju_model_memory_need(const kaiju_model* model,
                                                kaiju_memory_need* out, kaiju_error** error);
 /* A rollout holds the current engine and, while the checkpoint changes, a second one: the candidate,
  * which gets a growing share of the new sessions, and becomes the current engine or goes.  Your
- * program steps both.  It owns the engines, and must not destroy one that the rollout has: only
- * after kaiju_rollout_take_drained gave it back, or after the rollout was destroyed.  Any thread may
- * call any function; warm computes on the calling thread, the others return at once.
+ * program steps both.  It owns the handles of the engines, and destroys each after
+ * kaiju_rollout_take_drained gave it back, or after the rollout; a rollout gives NULL in place of a
+ * handle that was destroyed before.  Any thread may call any function; warm computes on the calling
+ * thread, the others return at once.
  *
  * Each session has a key that your program chooses, such as a user's or a chat's name: any bytes.  A
  * digest of the key and the candidate says from which share on the key is the candidate's, so a
@@ -1161,7 +1162,8 @@ KAIJU_API kaiju_status kaiju_rollout_roll_back(kaiju_rollout* rollout, kaiju_err
 /* Returns the engine that drains once it has no session and no request, for you to destroy; else
  * NULL. */
 KAIJU_API kaiju_engine* kaiju_rollout_take_drained(kaiju_rollout* rollout);
-/* Returns the engine for a new session of a key; NULL if an argument is wrong. */
+/* Returns the engine for a new session of a key; NULL if an argument is wrong, or if its handle
+ * was destroyed. */
 KAIJU_API kaiju_engine* kaiju_rollout_engine_for(kaiju_rollout* rollout, const char* key,
                                                  size_t size);
 /* Call it before each turn of a session.  Moves the session to another engine where the rules above

@@ -12,9 +12,14 @@ using namespace kaiju::capi;
 
 // Knows the handle of each of the rollout's engines: the host gave them, and gets them back.
 struct kaiju_rollout {
+  struct Known {
+    kaiju_engine* handle;
+    const kaiju::Engine* engine;
+    std::weak_ptr<const char> open;  // kaiju_engine::open: expired once the handle was destroyed
+  };
   std::unique_ptr<kaiju::Rollout> rollout;
-  std::mutex mutex;                    // of `handles`
-  std::vector<kaiju_engine*> handles;  // of two engines at most
+  std::mutex mutex;          // of `known`
+  std::vector<Known> known;  // two at most
 };
 
 static_assert(KAIJU_ROLLOUT_STEADY == static_cast<int>(kaiju::RolloutPhase::kSteady) &&
@@ -26,14 +31,19 @@ namespace {
 
 kaiju_engine* handle_of(kaiju_rollout& rollout, const std::shared_ptr<kaiju::Engine>& engine) {
   const std::lock_guard lock(rollout.mutex);
-  for (kaiju_engine* const handle : rollout.handles)
-    if (engine && handle->engine == engine) return handle;
+  for (const kaiju_rollout::Known& one : rollout.known)
+    if (one.engine == engine.get() && !one.open.expired()) return one.handle;
   return nullptr;
 }
 
-void forget(kaiju_rollout& rollout, const kaiju_engine* handle) {
+kaiju_rollout::Known known(kaiju_engine* handle) {
+  return {handle, handle->engine.get(), handle->open};
+}
+
+void forget(kaiju_rollout& rollout, const kaiju::Engine* engine) {
   const std::lock_guard lock(rollout.mutex);
-  std::erase(rollout.handles, handle);
+  std::erase_if(rollout.known,
+                [&](const kaiju_rollout::Known& one) { return one.engine == engine; });
 }
 
 }  // namespace
@@ -68,8 +78,7 @@ kaiju_status kaiju_rollout_create(kaiju_engine* engine, int32_t move, kaiju_roll
     if (!made.ok()) return made.status();
     auto rollout = std::make_unique<kaiju_rollout>();
     rollout->rollout = std::move(made).value();
-    rollout->handles.reserve(2);
-    rollout->handles.push_back(engine);
+    rollout->known.push_back(known(engine));
     *out = rollout.release();
     return {};
   });
@@ -82,9 +91,10 @@ kaiju_status kaiju_rollout_begin(kaiju_rollout* rollout, kaiju_engine* candidate
   return guard(error, [&]() -> Status {
     if (!rollout || !candidate) return missing(rollout ? "candidate" : "rollout");
     const std::lock_guard lock(rollout->mutex);
-    KAIJU_TRY(rollout->rollout->begin(candidate->model, candidate->engine));
-    rollout->handles.push_back(candidate);
-    return {};
+    rollout->known.push_back(known(candidate));
+    Status begun = rollout->rollout->begin(candidate->model, candidate->engine);
+    if (!begun.ok()) rollout->known.pop_back();
+    return begun;
   });
 }
 
@@ -125,8 +135,9 @@ kaiju_status kaiju_rollout_roll_back(kaiju_rollout* rollout, kaiju_error** error
 kaiju_engine* kaiju_rollout_take_drained(kaiju_rollout* rollout) {
   if (!rollout) return nullptr;
   return guard_value<kaiju_engine*>(nullptr, [&] {
-    kaiju_engine* const handle = handle_of(*rollout, rollout->rollout->take_drained());
-    forget(*rollout, handle);
+    const std::shared_ptr<kaiju::Engine> engine = rollout->rollout->take_drained();
+    kaiju_engine* const handle = handle_of(*rollout, engine);
+    if (engine) forget(*rollout, engine.get());
     return handle;
   });
 }

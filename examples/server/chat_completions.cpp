@@ -64,9 +64,12 @@ class ChatCompletion : public Completion {
     }
     return name;
   }
-  bool began() const override {
-    return std::any_of(messages_.begin(), messages_.end(),
-                       [](const Message& message) { return message.role == ChatRole::kCharacter; });
+  Checkpoints::Began began() const override {
+    const auto& candidate = service_.checkpoints.candidate();
+    if (candidate && prompt_.checkpoint == candidate->name) return Checkpoints::Began::kWithCandidate;
+    const bool replied = std::any_of(messages_.begin(), messages_.end(),
+                                     [](const Message& message) { return message.role == ChatRole::kCharacter; });
+    return replied ? Checkpoints::Began::kBefore : Checkpoints::Began::kNot;
   }
 
   Json messages(size_t) const override { return body_.at("messages"); }
@@ -80,7 +83,7 @@ class ChatCompletion : public Completion {
     for (const Choice& choice : runs_[0].choices)
       if (choice.done() && !choice.tokens.empty() && choice.reason != DoneReason::kStopString)
         keep_reply(service_, salt_, messages_, prompt_, choice.text, choice.tokens,
-                   choice.reason == DoneReason::kStopToken);
+                   choice.reason == DoneReason::kStopToken, at_->name);
   }
 
   Json whole_choice(size_t, size_t choice) const override {

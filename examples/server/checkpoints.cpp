@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 #include <sys/resource.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
@@ -42,8 +41,6 @@ Failure refused(const std::string& name, const Status& status) {
       return {400, why, "checkpoint", "bad_checkpoint"};
   }
 }
-
-uint64_t digest_of(const std::string& text) { return XXH3_64bits(text.data(), text.size()); }
 
 void add_counters(kaiju::Metrics& to, const kaiju::Metrics& from) {
   to.steps += from.steps;
@@ -83,16 +80,10 @@ Checkpoints::Checkpoints(asio::io_context& io, std::string name, std::shared_ptr
   asio::post(reader_, lower_priority);
 }
 
-std::shared_ptr<Served> Checkpoints::place(const std::string& key, const std::string& chat, bool began) {
+std::shared_ptr<Served> Checkpoints::place(const std::string& key, Began began) const {
   if (!candidate_ || !candidate_->driver.engine().status().ok()) return current_;
-  const uint64_t digest = digest_of(chat);
-  if (!wanted_.move) {
-    if (chats_of_candidate_.contains(digest)) return candidate_;
-    if (began) return current_;
-  }
-  if (rollout_->engine_for(key).get() != &candidate_->driver.engine()) return current_;
-  if (!wanted_.move) chats_of_candidate_.insert(digest);
-  return candidate_;
+  if (!wanted_.move && began != Began::kNot) return began == Began::kBefore ? current_ : candidate_;
+  return rollout_->engine_for(key).get() == &candidate_->driver.engine() ? candidate_ : current_;
 }
 
 void Checkpoints::check_candidate(const std::string& name) const {
@@ -200,10 +191,9 @@ void Checkpoints::warm_in_idle_steps() {
 
 void Checkpoints::set_share(const std::string& name, int32_t share) {
   check_candidate(name);
-  if (rollout_->state().warm_left > 0) {
-    wanted_.share = share;  // when it is warm
-    return;
-  }
+  const bool is_warm = rollout_->state().warm_left == 0;
+  wanted_.share = is_warm ? 0 : share;  // for when it is warm
+  if (!is_warm) return;
   if (const Status set = rollout_->set_share(share); !set.ok()) throw refused(name, set);
 }
 
@@ -305,7 +295,7 @@ double Checkpoints::share_of(const Served& served) const {
 const char* Checkpoints::state_of(const Served& served) const {
   if (&served == current_.get()) return "current";
   if (&served == draining_.get()) return "draining";
-  return rollout_->state().warm_left > 0 ? "warming" : "candidate";
+  return rollout_->state().warm_left > 0 || wanted_.share > 0 || wanted_.promote ? "warming" : "candidate";
 }
 
 size_t Checkpoints::unfinished() const {

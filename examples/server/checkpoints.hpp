@@ -74,9 +74,13 @@ class Checkpoints {
   const std::shared_ptr<Served>& current() const { return current_; }
   const std::shared_ptr<Served>& candidate() const { return candidate_; }  // null: there is none
   const std::string& previous() const { return previous_; }                // for the way back; empty: none
-  // Who serves the next reply of a chat. `key`: whose share decides; `began`: it has replies. Chats stay where they
-  // began, unless the candidate's `move` is set.
-  std::shared_ptr<Served> place(const std::string& key, const std::string& chat, bool began);
+  // Who serves the next reply of a chat. `key`: whose share decides where a new one goes. Others stay where they began,
+  // unless the candidate's `move` is set.
+  enum class Began { kNot, kBefore, kWithCandidate };
+  std::shared_ptr<Served> place(const std::string& key, Began began) const;
+  // Stored chats that began with the candidate.
+  void remember(const std::string& chat) { chats_of_candidate_.insert(chat); }
+  bool remembers(const std::string& chat) const { return chats_of_candidate_.contains(chat); }
 
   // Before a candidate takes requests; what it throws refuses the candidate. When a checkpoint takes no more.
   std::function<void(Served&)> on_new, on_leave;
@@ -97,7 +101,7 @@ class Checkpoints {
   }
   // All that are served, the current one first.
   std::vector<const Served*> all() const;
-  const char* state_of(const Served& served) const;  // "current", "warming", "candidate", "draining"
+  const char* state_of(const Served& served) const;  // "current", "warming", "candidate" or "draining"
   double share_of(const Served& served) const;       // of new chats, 0 to 1
   int64_t warm_left() const { return rollout_->state().warm_left; }
   MemoryNeed need_of(const Served& served) const { return served.model->memory_need(options_.run).value(); }
@@ -139,8 +143,8 @@ class Checkpoints {
   NewCandidate wanted_;    // of the candidate, until it is warm
   bool changing_ = false;  // a candidate is being made, or promoted
   std::atomic<bool> stopping_ = false;
-  std::unordered_set<uint64_t> chats_of_candidate_;  // digests
-  kaiju::Metrics retired_;                           // sums of engines that are gone
+  std::unordered_set<std::string> chats_of_candidate_;
+  kaiju::Metrics retired_;  // sums of engines that are gone
   asio::steady_timer timer_;
 };
 

@@ -309,8 +309,7 @@ asio::awaitable<void> Completion::answer() {
 asio::awaitable<void> Completion::submit() {
   const Grammar grammar = read_grammar(fields_, exchange_.body(), wanted_);
   const std::vector<Asked> prompts = read_prompts();
-  const std::string whose = tenant_.name + "/", chat = whose + chat_name();
-  at_ = service_.checkpoints.place(wanted_.user.empty() ? chat : whose + wanted_.user, chat, began());
+  at_ = service_.checkpoints.place(tenant_.name + "/" + (wanted_.user.empty() ? chat_name() : wanted_.user), began());
   exchange_.log["checkpoint"] = at_->name;
   for (const Asked& prompt : prompts) {
     Wanted wanted = wanted_;

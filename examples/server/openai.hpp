@@ -81,9 +81,9 @@ class Completion {
 
   // Reads what the route alone knows.
   virtual std::vector<Asked> read_prompts() = 0;
-  // What names the request's chat in all of its turns, and whether it has replies; after read_prompts.
+  // What names the request's chat in all of its turns, and where that began; after read_prompts.
   virtual std::string chat_name() const = 0;
-  virtual bool began() const { return false; }
+  virtual Checkpoints::Began began() const { return Checkpoints::Began::kNot; }
   // Is told every event before anything of it is answered.
   virtual void take(size_t run, size_t choice, const Event& event) = 0;
   // All replies have ended, and the end is not yet answered.

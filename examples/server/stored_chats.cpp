@@ -80,7 +80,13 @@ asio::awaitable<Cast> StoredChats::load_cast(std::vector<ChatCharacter> wanted, 
 std::shared_ptr<Served> StoredChats::place(const LoadedChat& loaded) const {
   const auto has_reply = [](const Turn& turn) { return !turn.input_tokens.empty() && !turn.replies.empty(); };
   const std::vector<Turn>& turns = loaded.chat.turns;
-  return service.checkpoints.place(loaded.id, loaded.id, std::any_of(turns.begin(), turns.end(), has_reply));
+  Checkpoints& checkpoints = service.checkpoints;
+  Checkpoints::Began began = Checkpoints::Began::kNot;
+  if (std::any_of(turns.begin(), turns.end(), has_reply))
+    began = checkpoints.remembers(loaded.id) ? Checkpoints::Began::kWithCandidate : Checkpoints::Began::kBefore;
+  std::shared_ptr<Served> at = checkpoints.place(loaded.id, began);
+  if (at == checkpoints.candidate()) checkpoints.remember(loaded.id);
+  return at;
 }
 
 // Once is enough: every chat from before may be one.

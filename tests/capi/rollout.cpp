@@ -97,6 +97,19 @@ TEST_CASE("C: a session moves back after a rollback, with its tokens") {
   CHECK_FALSE(swap.current.drain().empty());
 }
 
+TEST_CASE("C: handles may be destroyed in any order") {
+  Swap swap;
+  REQUIRE(swap.begin().status == KAIJU_OK);
+  REQUIRE(swap.share(KAIJU_WHOLE_SHARE).status == KAIJU_OK);
+  kaiju_engine_destroy(std::exchange(swap.candidate.engine, nullptr));
+  CHECK(kaiju_rollout_engine_for(swap.rollout, "a", 1) == nullptr);
+  CHECK(swap.info().other == nullptr);
+  CHECK(ask([&](kaiju_error** e) { return kaiju_rollout_roll_back(swap.rollout, e); }).status == KAIJU_OK);
+  CHECK(kaiju_rollout_take_drained(swap.rollout) == nullptr);
+  CHECK(kaiju_rollout_engine_for(swap.rollout, "a", 1) == swap.current.engine);
+  CHECK(swap.info().phase == KAIJU_ROLLOUT_STEADY);
+}
+
 TEST_CASE("C: prefixes are warmed before there is a share") {
   Swap swap;
   REQUIRE(swap.begin().status == KAIJU_OK);

@@ -117,6 +117,16 @@ class Swaps(unittest.TestCase):
         self.assertEqual(status, 200, done)
         return done["reply"]
 
+    def side(self, server, chat, text="And then?"):
+        """The checkpoint that writes a chat's next reply."""
+        def said():
+            return [line["checkpoint"] for line in server.log() if line["path"] == f"/chats/{chat}/say"]
+
+        before = len(said())
+        self.say(server, chat, text)
+        wait_for(lambda: len(said()) > before)
+        return said()[-1]
+
     def test_a_swap_under_load_loses_no_request(self):
         server = self.start()
         stop, answers, lock = threading.Event(), [], threading.Lock()
@@ -185,8 +195,7 @@ class Swaps(unittest.TestCase):
         same_turns("And now?")
         self.settled(server, "model")
         same_turns("Good night!")
-        self.assertTrue(self.say(server, fresh, "Are you well again?"))
-        self.assertEqual(server.log()[-1]["checkpoint"], "model")
+        self.assertEqual(self.side(server, fresh, "Are you well again?"), "model")
 
     def test_a_chat_that_began_with_the_candidate_stays_there_until_it_is_rolled_back(self):
         server = self.start()
@@ -198,12 +207,10 @@ class Swaps(unittest.TestCase):
                     {"role": "user", "content": "And the trees?"}]
         self.patch(server, "next", share=0)
         self.assertEqual(self.who(server, "somebody", [{"role": "user", "content": "Other words."}]), "model")
-        self.say(server, chat, "What do you like?")
-        self.assertEqual(server.log()[-1]["checkpoint"], "next")
+        self.assertEqual(self.side(server, chat), "next")
         self.assertEqual(self.who(server, "somebody", messages), "next")
         self.roll_back(server, "next")
-        self.say(server, chat, "And now?")
-        self.assertEqual(server.log()[-1]["checkpoint"], "model")
+        self.assertEqual(self.side(server, chat), "model")
         self.assertEqual(self.who(server, "somebody", messages), "model")
 
     def test_with_move_chats_follow_their_share(self):
@@ -215,11 +222,7 @@ class Swaps(unittest.TestCase):
         self.ready(server, "next")
 
         def sides():
-            found = []
-            for chat in chats:
-                self.say(server, chat, "And then?")
-                found.append(server.log()[-1]["checkpoint"])
-            return found
+            return [self.side(server, chat) for chat in chats]
 
         self.assertEqual(set(sides()), {"model"})
         self.patch(server, "next", share=50)
@@ -308,7 +311,7 @@ class Swaps(unittest.TestCase):
         self.assertEqual(server.stop(), 0)
         server = self.start(store=kept.name + "/store")
         self.say(server, chat, "Good night!")
-        self.assertTrue(server.log()[-1]["restored"])
+        wait_for(lambda: any(line.get("restored") for line in server.log()))
         self.assertEqual(len(server.get(f"/chats/{chat}")["turns"]), 4)
 
     def test_a_dry_run_says_the_memory_and_changes_nothing(self):
