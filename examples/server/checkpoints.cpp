@@ -99,13 +99,13 @@ void Checkpoints::check_candidate(const std::string& name) const {
 
 // --- a new candidate
 
-MemoryNeed Checkpoints::need_of(const std::string& file) const {
+MemoryNeed Checkpoints::need_of(const std::string& name, const std::string& file) const {
   auto model = Model::load(file, {.verify = Verify::kNone, .progress = {}, .head = {}});
-  if (!model.ok()) throw refused(file, model.status());
+  if (!model.ok()) throw refused(name, model.status());
   const Result<MemoryNeed> need = (*model)->memory_need(options_.run);
-  if (!need.ok()) throw refused(file, need.status());
+  if (!need.ok()) throw refused(name, need.status());
   const Status fits = check_memory(*need, options_.most_mib > 0 ? options_.most_mib << 20 : kFreeMemory);
-  if (!fits.ok()) throw refused(file, fits);
+  if (!fits.ok()) throw refused(name, fits);
   return *need;
 }
 
@@ -132,7 +132,7 @@ asio::awaitable<MemoryNeed> Checkpoints::begin(NewCandidate wanted, Warm warm) {
   std::shared_ptr<const Model> model;
   std::shared_ptr<Engine> engine;
   const std::function<void()> read = [&] {
-    need = need_of(file);
+    need = need_of(wanted.name, file);
     if (wanted.dry_run) return;
     ModelOptions options;
     if (wanted.name == kModel) options.head = options_.head;
@@ -260,10 +260,12 @@ void Checkpoints::look() {
 // What its thread has posted to this one comes before the end of the first call; freeing takes long, and is not done
 // here.
 asio::awaitable<void> Checkpoints::retire() {
-  const std::function<void()> stop = [this] { draining_->driver.stop(); };
+  std::shared_ptr<Served> gone = draining_;
+  const std::function<void()> stop = [&] { gone->driver.stop(); };
   co_await elsewhere(loader_, stop);
-  add_counters(retired_, draining_->driver.engine().metrics());
-  const std::function<void()> free = [this] { draining_.reset(); };
+  add_counters(retired_, gone->driver.engine().metrics());
+  draining_.reset();
+  const std::function<void()> free = [&] { gone.reset(); };
   co_await elsewhere(loader_, free);
 }
 

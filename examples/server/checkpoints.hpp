@@ -124,7 +124,7 @@ class Checkpoints {
 
   void check_wanted(const NewCandidate& wanted) const;
   void check_candidate(const std::string& name) const;
-  MemoryNeed need_of(const std::string& file) const;
+  MemoryNeed need_of(const std::string& name, const std::string& file) const;
   void adopt(NewCandidate wanted, std::shared_ptr<const Model> model, std::shared_ptr<Engine> engine,
              const std::vector<WarmPrefix>& prefixes);
   void warm_in_idle_steps();
