@@ -100,6 +100,7 @@ typedef struct kaiju_conversation kaiju_conversation;
 typedef struct kaiju_prefix kaiju_prefix;
 typedef struct kaiju_gate kaiju_gate;
 typedef struct kaiju_calibration kaiju_calibration;
+typedef struct kaiju_rollout kaiju_rollout;
 typedef uint64_t
     kaiju_request; /* an id, not a handle: never reused, nothing to free; 0: no request */
 
@@ -184,6 +185,10 @@ enum {
   KAIJU_ENGINE_PREFETCH_BLOCKS = 216,
   /* int, 1: prefetch a session after each reply when its user usually comes back; 0: do not */
   KAIJU_ENGINE_PREFETCH_USUAL = 217,
+  /* int: most bytes that the engine may take on its device, all that kaiju_memory_need lists;
+   * KAIJU_FREE_MEMORY: what is free there, and on the host; 0: no limit.  kaiju_engine_create then
+   * returns KAIJU_OUT_OF_MEMORY, with the figures, before it takes anything */
+  KAIJU_ENGINE_MEMORY_LIMIT = 218,
 
   /* int: most generated tokens; 0: only compute the prompt; -1: as many as the context has room
      for */
@@ -577,6 +582,32 @@ typedef struct kaiju_share_usage {
   uint64_t running;         /* requests */
   uint64_t tokens_computed; /* in steps, since the share was set */
 } kaiju_share_usage;
+
+enum { KAIJU_FREE_MEMORY = -1 };   /* for KAIJU_ENGINE_MEMORY_LIMIT */
+typedef struct kaiju_memory_need { /* what an engine would take, in bytes */
+  size_t struct_size;
+  int32_t device; /* index for kaiju_runtime_device_info, where weights, KV and workspace are */
+  int32_t reserved;
+  uint64_t weight_bytes; /* on a processor: pages of the model's file, which engines share */
+  uint64_t kv_bytes;
+  uint64_t workspace_bytes; /* on a GPU: an estimate */
+  uint64_t host_tier_bytes; /* KAIJU_ENGINE_HOST_BYTES, on the host */
+} kaiju_memory_need;
+
+enum { KAIJU_WHOLE_SHARE = 10000 }; /* shares of a rollout are parts of ten thousand */
+enum {
+  KAIJU_ROLLOUT_STEADY = 0,    /* one engine */
+  KAIJU_ROLLOUT_CANDIDATE = 1, /* a candidate beside the current engine */
+  KAIJU_ROLLOUT_DRAINING = 2   /* an engine that takes no new sessions beside the current one */
+};
+typedef struct kaiju_rollout_info {
+  size_t struct_size;
+  int32_t phase;         /* KAIJU_ROLLOUT_* */
+  int32_t share;         /* of the candidate, 0 to KAIJU_WHOLE_SHARE */
+  uint64_t warm_left;    /* tokens of prefixes that the candidate has not computed */
+  kaiju_engine* current; /* borrowed: the handles that the rollout was given */
+  kaiju_engine* other;   /* the candidate, or the engine that drains; NULL: there is none */
+} kaiju_rollout_info;
 
 typedef struct kaiju_conversation_info {
   size_t struct_size;
@@ -1153,6 +1184,68 @@ KAIJU_API kaiju_status kaiju_prefix_warm(kaiju_engine* engine, const int32_t* to
  * KV would not leave room for a request of the whole context. */
 KAIJU_API kaiju_status kaiju_prefix_pin(kaiju_prefix* prefix, size_t* tokens, kaiju_error** error);
 KAIJU_API void kaiju_prefix_destroy(KAIJU_OWN kaiju_prefix* prefix);
+
+/* -- rollouts: another checkpoint, while your program serves (docs/embedding.md) -- */
+/* Says how much memory kaiju_engine_create would take with these options, and takes none.  A model
+ * that was loaded with KAIJU_MODEL_VERIFY 0 will do. */
+KAIJU_API kaiju_status kaiju_model_memory_need(const kaiju_model* model,
+                                               const kaiju_options* options,
+                                               kaiju_memory_need* out, kaiju_error** error);
+/* A rollout holds the current engine and, while the checkpoint changes, a second one: the candidate,
+ * which gets a growing share of the new sessions, and becomes the current engine or goes.  Your
+ * program steps both.  It owns the handles of the engines, and destroys each after
+ * kaiju_rollout_take_drained gave it back, or after the rollout; a rollout gives NULL in place of a
+ * handle that was destroyed before.  Any thread may call any function; warm computes on the calling
+ * thread, the others return at once.
+ *
+ * Each session has a key that your program chooses, such as a user's or a chat's name: any bytes.  A
+ * digest of the key and the candidate says from which share on the key is the candidate's, so a
+ * growing share moves keys one way, and a smaller one moves them back.  A session stays on the
+ * engine where it began, unless `move` is 1 or its engine was rolled back: then
+ * kaiju_rollout_next_turn moves it. */
+KAIJU_API kaiju_status kaiju_rollout_create(kaiju_engine* engine, int32_t move,
+                                            KAIJU_OWN kaiju_rollout** out, kaiju_error** error);
+KAIJU_API void kaiju_rollout_destroy(KAIJU_OWN kaiju_rollout* rollout);
+/* Makes an engine the candidate, with a share of 0.  Returns KAIJU_BUSY while there is a candidate,
+ * or an engine that drains.  Returns KAIJU_UNSUPPORTED if its model has another tokenizer,
+ * vocabulary or chat format. */
+KAIJU_API kaiju_status kaiju_rollout_begin(kaiju_rollout* rollout, kaiju_engine* candidate,
+                                           kaiju_error** error);
+/* Adds a prefix, usually a character's card, that the candidate shall have in its cache before it
+ * gets a share.  `options` are those of kaiju_prefix_warm that say who shares the KV.  Returns
+ * KAIJU_NOT_FOUND without a candidate. */
+KAIJU_API kaiju_status kaiju_rollout_add_prefix(kaiju_rollout* rollout, const int32_t* tokens,
+                                                size_t count, const kaiju_options* options,
+                                                kaiju_error** error);
+/* Computes the next `most_tokens` tokens of the prefixes, or fewer, and returns how many are left in
+ * *left (may be NULL).  Call it again and again where there is time.  Returns KAIJU_BUSY while
+ * another thread is in this call, KAIJU_NOT_FOUND without a candidate, and the errors of
+ * kaiju_generate; a prefix that failed is left out. */
+KAIJU_API kaiju_status kaiju_rollout_warm(kaiju_rollout* rollout, int32_t most_tokens,
+                                          uint64_t* left, kaiju_error** error);
+/* The next two functions return KAIJU_BUSY while prefixes are left, and KAIJU_NOT_FOUND without a
+ * candidate.  After promote the candidate is the current engine, and the one before drains. */
+KAIJU_API kaiju_status kaiju_rollout_set_share(kaiju_rollout* rollout, int32_t share,
+                                               kaiju_error** error);
+KAIJU_API kaiju_status kaiju_rollout_promote(kaiju_rollout* rollout, kaiju_error** error);
+/* The way back, at once: the current engine has all new sessions, and those of the candidate move at
+ * their next turn.  Returns KAIJU_NOT_FOUND without a candidate. */
+KAIJU_API kaiju_status kaiju_rollout_roll_back(kaiju_rollout* rollout, kaiju_error** error);
+/* Returns the engine that drains once it has no session and no request, for you to destroy; else
+ * NULL. */
+KAIJU_API kaiju_engine* kaiju_rollout_take_drained(kaiju_rollout* rollout);
+/* Returns the engine for a new session of a key; NULL if an argument is wrong, or if its handle
+ * was destroyed. */
+KAIJU_API kaiju_engine* kaiju_rollout_engine_for(kaiju_rollout* rollout, const char* key,
+                                                 size_t size);
+/* Call it before each turn of a session.  Moves the session to another engine where the rules above
+ * say so: the same handle, the same tokens, no KV yet; *moved (may be NULL) is then 1, else 0.
+ * Returns KAIJU_BUSY if the session has an unfinished request, and KAIJU_INVALID_ARGUMENT if its
+ * tokens do not fit the other engine's context; it is then as before. */
+KAIJU_API kaiju_status kaiju_rollout_next_turn(const kaiju_rollout* rollout,
+                                               kaiju_session* session, const char* key,
+                                               size_t size, int32_t* moved, kaiju_error** error);
+KAIJU_API kaiju_status kaiju_rollout_describe(kaiju_rollout* rollout, kaiju_rollout_info* out);
 
 /* -- gate: judges a message by its words, before a model reads it (docs/gate.md) -- */
 /* Reads a gate's file; `path` ends with a zero byte.  The file is not needed any more afterwards.  A

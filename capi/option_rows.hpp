@@ -58,6 +58,8 @@ inline constexpr Row kRows[] = {
      "most cache blocks that prefetches bring up in a step that also computes; 0: none"},
     {KAIJU_ENGINE_PREFETCH_USUAL, "engine.prefetch_usual", 'i', false, 0, 1, 0,
      "1: prefetch a session after each reply when its user usually comes back"},
+    {KAIJU_ENGINE_MEMORY_LIMIT, "engine.memory_limit", 'i', false, -1, kInt64Max, 0,
+     "most bytes that the engine may take on its device; -1: what is free; 0: no limit"},
     {KAIJU_ENGINE_BACKEND, "engine.backend", 's', false, 0, 0, 0,
      "\"auto\" or the name of a backend"},
     {KAIJU_ENGINE_THREADS, "engine.threads", 'i', false, 0, 256, 0,

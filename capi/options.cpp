@@ -184,6 +184,7 @@ RunOptions run_options(const kaiju_options* options) {
   out.engine.cache.file_bytes = get<int64_t>(options, KAIJU_ENGINE_FILE_BYTES, 0);
   out.engine.prefetch_blocks = get_int32(options, KAIJU_ENGINE_PREFETCH_BLOCKS);
   out.engine.prefetch_usual = get_int32(options, KAIJU_ENGINE_PREFETCH_USUAL) != 0;
+  out.memory_limit = get<int64_t>(options, KAIJU_ENGINE_MEMORY_LIMIT, 0);
   out.tier_file = get<std::string>(options, KAIJU_ENGINE_TIER_FILE, "");
   if (options && options->clock)
     out.engine.clock = [clock = options->clock, data = options->clock_data] {

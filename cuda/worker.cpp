@@ -150,9 +150,7 @@ Status Worker::finish(const StepPlan& plan, const Slots& slots, int32_t turn, co
 
 Status Worker::set_head(const std::shared_ptr<const Checkpoint>& checkpoint) {
   const CurrentDevice current(device_->index());
-  Result<Weights> read = Weights::from(checkpoint);
-  if (!read.ok()) return read.status();
-  KAIJU_TRY(runner_.set_classifier(*read));
+  KAIJU_TRY(runner_.set_classifier(Weights::classifier_from(checkpoint)));
   return sum_weights();
 }
 

@@ -11,6 +11,7 @@
 #include "kaiju/base/float_state.hpp"
 #include "kaiju/run/devices.hpp"
 #include "kaiju/run/executor_for.hpp"
+#include "kaiju/run/memory_need.hpp"
 #include "kaiju/step/executor.hpp"
 #if KAIJU_CUDA
 #include "cuda.hpp"
@@ -207,14 +208,21 @@ static Result<int32_t> device_of(const ExecutorOptions& options) {
   return index;
 }
 
+// Whether options that name the device mean a GPU.
+static bool is_on_gpu([[maybe_unused]] const ExecutorOptions& options, [[maybe_unused]] int32_t device) {
+#if KAIJU_CUDA
+  return device > 0 || options.backend == "cuda" || (options.backend == "auto" && device < 0 && cuda::present());
+#else
+  return false;
+#endif
+}
+
 static Result<std::unique_ptr<Executor>> make_checked(std::shared_ptr<const Checkpoint> checkpoint,
                                                       const ExecutorOptions& options) {
   const Result<int32_t> device = device_of(options);
   if (!device.ok()) return device.status();
 #if KAIJU_CUDA
-  if (device.value() > 0 || options.backend == "cuda" ||
-      (options.backend == "auto" && device.value() < 0 && cuda::present()))
-    return make_cuda(std::move(checkpoint), options, std::max(device.value(), 1));
+  if (is_on_gpu(options, device.value())) return make_cuda(std::move(checkpoint), options, std::max(device.value(), 1));
 #else
   if (options.backend == "cuda")
     return Status(StatusCode::kUnsupported, "this build has no CUDA backend: configure with -DKAIJU_CUDA=ON");
@@ -231,6 +239,68 @@ static Result<std::unique_ptr<Executor>> make_checked(std::shared_ptr<const Chec
   if (!backend.ok()) return backend.status();
   std::string name = backend.value()->isa();
   return make(std::move(backend).value(), std::move(checkpoint), options, std::move(name), threads);
+}
+
+// A GPU's attention cuts long sequences into pieces and adds up what each found; the driver rounds allocations up.
+static int64_t gpu_extra_bytes(const ModelConfig& config, int64_t slots, int64_t workspace) {
+  constexpr int64_t kRounding = int64_t{64} << 20;
+  const int64_t pieces = (config.context + arith::kChunkKeys - 1) / arith::kChunkKeys;
+  const int64_t sums = slots * pieces * config.n_heads * (config.widest(Width::kHead) + 4) * int64_t{sizeof(float)};
+  return sums + workspace / 8 + kRounding;
+}
+
+Result<MemoryNeed> memory_need(const Checkpoint& checkpoint, const ExecutorOptions& options) {
+  using Answer = Result<MemoryNeed>;
+  return guarded<Answer>([&]() -> Answer {
+    KAIJU_TRY(check(options));
+    const Result<int32_t> device = device_of(options);
+    if (!device.ok()) return device.status();
+    const bool on_gpu = is_on_gpu(options, device.value());
+    const ModelConfig& config = checkpoint.config();
+    Result<ExecutorSizes> sizes = sizes_of(config, options, on_gpu);
+    if (!sizes.ok()) return sizes.status();
+    Slots slots;
+    slots.create(config, *sizes);
+    MemoryNeed need;
+    need.device = on_gpu ? std::max(device.value(), 1) : 0;
+    need.kv = slots.info().cache_bytes();
+    need.workspace =
+        workspace_bytes(config, on_gpu || ProjectsPacked<CpuBackend>, sizes->step_tokens, sizes->slot_count);
+    if (on_gpu) need.workspace += gpu_extra_bytes(config, sizes->slot_count, need.workspace);
+    for (const TensorInfo& tensor : checkpoint.tensors()) {
+      if (tensor.name == "tokenizer") continue;
+      const auto bytes = static_cast<int64_t>(tensor.bytes.size());
+      need.weights += tensor.dtype == DType::kF32 ? 2 * bytes : bytes;  // the constants that are made of it
+    }
+    return need;
+  });
+}
+
+static std::string mebibytes(int64_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
+
+static Status too_much(const MemoryNeed& need, int64_t wanted, int64_t limit, const std::string& whose) {
+  return {StatusCode::kOutOfMemory, "the engine would take " + mebibytes(wanted) + " (weights " +
+                                        mebibytes(need.weights) + ", KV " + mebibytes(need.kv) + ", workspace " +
+                                        mebibytes(need.workspace) + ", host tier " + mebibytes(need.host_tier) +
+                                        "), and " + whose + " " + mebibytes(limit) +
+                                        ": set smaller cache bytes, or end what else takes memory"};
+}
+
+Status check_memory(const MemoryNeed& need, int64_t limit) {
+  if (limit == 0) return {};
+  if (limit != kFreeMemory)
+    return need.on_device() > limit ? too_much(need, need.on_device(), limit, "the limit is") : Status();
+  const auto check_device = [&](int32_t index, int64_t wanted) -> Status {
+    const std::vector<DeviceInfo> found = devices();
+    if (static_cast<size_t>(index) >= found.size()) return {};
+    const DeviceInfo& device = found[static_cast<size_t>(index)];
+    const auto free = static_cast<int64_t>(device.memory_free);
+    return free > 0 && wanted > free ? too_much(need, wanted, free, device.name + " has free") : Status();
+  };
+  return guarded<Status>([&]() -> Status {
+    KAIJU_TRY(check_device(need.device, need.on_device()));
+    return check_device(0, need.on_host());
+  });
 }
 
 Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Checkpoint> checkpoint,

@@ -78,11 +78,24 @@ Result<Conversation> Model::create_conversation(const std::shared_ptr<Engine>& e
   });
 }
 
+Result<MemoryNeed> Model::memory_need(const RunOptions& options) const {
+  ExecutorOptions sizes = options.executor;
+  sizes.share_memory = true;
+  Result<MemoryNeed> need = kaiju::memory_need(*checkpoint_, sizes);
+  if (need.ok()) need->host_tier = options.engine.cache.host_bytes;
+  return need;
+}
+
 Result<std::shared_ptr<Engine>> Model::create_engine(const RunOptions& options) const {
   using Answer = Result<std::shared_ptr<Engine>>;
   return guarded<Answer>([&]() -> Answer {
     ExecutorOptions sizes = options.executor;
     sizes.share_memory = true;
+    if (options.memory_limit != 0) {
+      const Result<MemoryNeed> need = memory_need(options);
+      if (!need.ok()) return need.status();
+      KAIJU_TRY(check_memory(*need, options.memory_limit));
+    }
     auto executor = make_executor(checkpoint_, sizes);
     if (!executor.ok()) return executor.status();
     EngineOptions settings = options.engine;

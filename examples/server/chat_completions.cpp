@@ -1,6 +1,8 @@
 // POST /v1/chat/completions, and /v1/chat/completions/render, which only tokenizes.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "failure.hpp"
 #include "grammar.hpp"
 #include "messages.hpp"
@@ -33,7 +35,7 @@ class ChatCompletion : public Completion {
 
   // The tokens of the prompt alone. Refuses what answer would refuse.
   Json render() {
-    const Wanted wanted = read_wanted(fields_, true, service_.defaults, *service_.model);
+    const Wanted wanted = read_wanted(fields_, true, service_.defaults, service_.model());
     (void)read_grammar(fields_, exchange_.body(), wanted);
     const bool begin = fields_.flag("add_generation_prompt", true);
     const std::string salt = service_.tenants.salt(tenant_, fields_.text("cache_salt"));
@@ -53,6 +55,23 @@ class ChatCompletion : public Completion {
     return {{prompt_.tokens, newest_text(messages_)}};
   }
 
+  // All up to the user's first message stays the same from turn to turn.
+  std::string chat_name() const override {
+    std::string name = salt_;
+    for (const Message& message : messages_) {
+      name += fmt::format("\n{} {}", static_cast<int>(message.role), message.text);
+      if (message.role == ChatRole::kUser) break;
+    }
+    return name;
+  }
+  Checkpoints::Began began() const override {
+    const auto& candidate = service_.checkpoints.candidate();
+    if (candidate && prompt_.checkpoint == candidate->name) return Checkpoints::Began::kWithCandidate;
+    const bool replied = std::any_of(messages_.begin(), messages_.end(),
+                                     [](const Message& message) { return message.role == ChatRole::kCharacter; });
+    return replied ? Checkpoints::Began::kBefore : Checkpoints::Began::kNot;
+  }
+
   Json messages(size_t) const override { return body_.at("messages"); }
 
   void take(size_t, size_t choice, const Event& event) override {
@@ -64,7 +83,7 @@ class ChatCompletion : public Completion {
     for (const Choice& choice : runs_[0].choices)
       if (choice.done() && !choice.tokens.empty() && choice.reason != DoneReason::kStopString)
         keep_reply(service_, salt_, messages_, prompt_, choice.text, choice.tokens,
-                   choice.reason == DoneReason::kStopToken);
+                   choice.reason == DoneReason::kStopToken, at_->name);
   }
 
   Json whole_choice(size_t, size_t choice) const override {

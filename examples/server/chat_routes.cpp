@@ -231,7 +231,7 @@ asio::awaitable<void> delete_chat(StoredChats& chats, Exchange& exchange) {
   const std::string owner = chats.owner(exchange), id = exchange.parts[0];
   if (chats.busy.contains(id)) {
     (void)co_await chats.load(exchange);  // its owner's only
-    chats.cancel_reply(id);
+    chats.busy.cancel(id);
   }
   co_await chats.store.run([&](Store& store) { return store.delete_chat(owner, id); });
   if (chats.kv) chats.kv->forget(id);

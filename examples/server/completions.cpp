@@ -20,7 +20,7 @@ struct TextPrompt {
 TextPrompt text_prompt(const Service& service, const std::string& text, bool begin) {
   TextPrompt prompt{{}, text};
   const Tokenizer& tokenizer = service.tokenizer();
-  if (auto chat = service.model->chat(); begin && chat.ok()) (*chat)->append_begin(prompt.tokens);
+  if (auto chat = service.model().chat(); begin && chat.ok()) (*chat)->append_begin(prompt.tokens);
   auto tokens = tokenizer.encode(text);
   if (!tokens.ok()) throw of_status(tokens.status(), "prompt");
   prompt.tokens.insert(prompt.tokens.end(), tokens->begin(), tokens->end());
@@ -30,7 +30,7 @@ TextPrompt text_prompt(const Service& service, const std::string& text, bool beg
 TextPrompt token_prompt(const Service& service, const nlohmann::json& list) {
   TextPrompt prompt;
   const nlohmann::json object{{"prompt", list}};
-  prompt.tokens = Fields(object).tokens("prompt", service.model->config().vocab_size);
+  prompt.tokens = Fields(object).tokens("prompt", service.model().config().vocab_size);
   auto text = service.tokenizer().decode(prompt.tokens);
   if (text.ok()) prompt.text = *text;
   return prompt;
@@ -94,6 +94,8 @@ class TextCompletion : public Completion {
     logprobs_.resize(prompts_.size(), std::vector<Logprobs>(static_cast<size_t>(wanted_.best_of)));
     return asked;
   }
+
+  std::string chat_name() const override { return prompts_[0].text; }
 
   Json messages(size_t run) const override {
     return Json::array({{{"role", "user"}, {"content", prompts_[run].text}}});

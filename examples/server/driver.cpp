@@ -16,8 +16,8 @@ bool is_last(const Event& event) {
 
 }  // namespace
 
-Driver::Driver(std::shared_ptr<Engine> engine, boost::asio::io_context& io)
-    : engine_(std::move(engine)), io_(io), thread_([this] { run(); }) {}
+Driver::Driver(std::shared_ptr<Engine> engine, boost::asio::io_context& io, std::shared_ptr<StepTurns> turns)
+    : engine_(std::move(engine)), turns_(std::move(turns)), io_(io), thread_([this] { run(); }) {}
 
 void Driver::stop() {
   stopping_ = true;
@@ -81,9 +81,12 @@ boost::asio::awaitable<void> Driver::between_steps(std::function<void(Engine&)> 
   }
 }
 
-void Driver::beside_steps(std::function<void(Engine&)> call) {
-  const std::lock_guard lock(mutex_);
-  calls_.push_back([this, call = std::move(call)] { beside_.push_back(call); });
+void Driver::beside_steps(Beside call) {
+  {
+    const std::lock_guard lock(mutex_);
+    calls_.push_back([this, call = std::move(call)] { beside_.push_back(call); });
+  }
+  engine_->wake();
 }
 
 void Driver::run_calls() {
@@ -93,15 +96,22 @@ void Driver::run_calls() {
     calls.swap(calls_);
   }
   for (const std::function<void()>& call : calls) call();
-  for (const std::function<void(Engine&)>& call : beside_) call(*engine_);
+  more_beside_ = false;
+  for (Beside& beside : beside_) more_beside_ |= beside(*engine_);
+}
+
+bool Driver::step() {
+  std::unique_lock<StepTurns> turn;
+  if (turns_) turn = std::unique_lock(*turns_);
+  run_calls();
+  return engine_->step().ok();
 }
 
 void Driver::run() {
   while (!stopping_) {
-    engine_->wait(std::chrono::milliseconds(!beside_.empty() ? 100 : 1000));
-    run_calls();
+    engine_->wait(std::chrono::milliseconds(more_beside_ ? 0 : beside_.empty() ? 1000 : 100));
     // A step that failed for want of memory is tried again; a stopped engine answers at once, and waits for the host.
-    const bool stepped = engine_->step().ok();
+    const bool stepped = step();
     std::vector<Event> events;
     for (Event event; engine_->poll(event);) {
       guide(event);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "kaiju/kaiju.hpp"
+#include "step_turns.hpp"
 
 namespace kaiju::server {
 
@@ -40,7 +41,8 @@ class Guide {
 
 class Driver {
  public:
-  Driver(std::shared_ptr<Engine> engine, boost::asio::io_context& io);
+  // `turns`: with other drivers, whose engines compute on the same cores; null: none.
+  Driver(std::shared_ptr<Engine> engine, boost::asio::io_context& io, std::shared_ptr<StepTurns> turns = nullptr);
   ~Driver() { stop(); }
   Driver(const Driver&) = delete;
 
@@ -58,8 +60,10 @@ class Driver {
   }
   // Runs a call on the thread that steps, when no step runs, and continues on the I/O thread. The call must not throw.
   boost::asio::awaitable<void> between_steps(std::function<void(Engine&)> call);
-  // From now on the thread makes this call between steps, many times a second. The call must not throw.
-  void beside_steps(std::function<void(Engine&)> call);
+  // From now on the thread makes this call too between steps, many times a second, and at once again where it answers
+  // that it has more to do. The call must not throw.
+  using Beside = std::function<bool(Engine&)>;
+  void beside_steps(Beside call);
   // Ends the thread. Unfinished requests get no more events.
   void stop();
   size_t unfinished() const { return ongoing_.size(); }
@@ -74,17 +78,20 @@ class Driver {
   };
 
   void run();
+  bool step();
   void run_calls();
   void guide(const Event& event);
   void deliver(const std::vector<Event>& events, std::chrono::steady_clock::time_point polled);
 
   std::shared_ptr<Engine> engine_;
+  const std::shared_ptr<StepTurns> turns_;
   boost::asio::io_context& io_;
   std::unordered_map<RequestId, Ongoing> ongoing_;  // I/O thread
   std::mutex mutex_;                                // of the next two
   std::unordered_map<RequestId, std::unique_ptr<Guide>> guides_;
   std::vector<std::function<void()>> calls_;
-  std::vector<std::function<void(Engine&)>> beside_;  // of the thread that steps
+  std::vector<Beside> beside_;  // of the thread that steps
+  bool more_beside_ = false;    // likewise: one of them has more to do
   std::atomic<bool> stopping_ = false;
   std::thread thread_;
 };

@@ -4,6 +4,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
+#include "checkpoints.hpp"
+#include "elsewhere.hpp"
 #include "failure.hpp"
 #include "service.hpp"
 
@@ -19,18 +23,28 @@ nlohmann::ordered_json heads_json(const Heads& heads) {
 
 }  // namespace
 
+Result<std::shared_ptr<const Checkpoint>> Heads::read(const std::string& name) const {
+  if (name == kModel) return model_->checkpoint();
+  return with_head(model_->checkpoint(), file_in(folder_, name));
+}
+
 asio::awaitable<void> Heads::change(std::string name) {
-  if (!files_.has(name))
-    throw Failure{404, fmt::format("there is no head \"{}\"; there are: {}", name, fmt::join(names(), ", ")), "head",
+  const std::vector<std::string> known = names();
+  if (std::find(known.begin(), known.end(), name) == known.end())  // so no name leads out of the folder
+    throw Failure{404, fmt::format("there is no head \"{}\"; there are: {}", name, fmt::join(known, ", ")), "head",
                   "head_not_found"};
   if (changing_) throw Failure{409, "the head is being changed: try again", {}, "conflict"};
   changing_ = true;
+  std::shared_ptr<const Checkpoint> headed;
   Status status;
-  const std::function<void(Engine&)> call = [&](Engine& engine) {
-    auto headed = name == kModel ? Result(model_->checkpoint()) : with_head(model_->checkpoint(), files_.path_of(name));
-    status = headed.ok() ? engine.set_head(*headed) : headed.status();
+  const std::function<void()> load = [&] {
+    auto found = read(name);
+    status = found.status();
+    if (found.ok()) headed = *found;
   };
-  co_await driver_.between_steps(call);
+  co_await elsewhere(loader_, load);
+  const std::function<void(Engine&)> call = [&](Engine& engine) { status = engine.set_head(headed); };
+  if (status.ok()) co_await driver_.between_steps(call);
   changing_ = false;
   if (!status.ok()) throw of_status(status, "head");
   if (name == current_) co_return;
@@ -41,7 +55,7 @@ asio::awaitable<void> Heads::change(std::string name) {
 void add_head_routes(Server& server, Service& service) {
   server.route("GET", "/heads", [&service](Exchange& exchange) -> asio::awaitable<void> {
     service.tenants.want_trusted(exchange, "heads");
-    co_await exchange.answer(heads_json(service.heads));
+    co_await exchange.answer(heads_json(service.checkpoints.current()->heads));
   });
   server.route("POST", "/heads", [&service](Exchange& exchange) -> asio::awaitable<void> {
     service.tenants.want_trusted(exchange, "heads");
@@ -50,8 +64,9 @@ void add_head_routes(Server& server, Service& service) {
     const std::string name = fields.text("head");
     fields.refuse_others();
     if (name.empty()) throw bad_request("head is missing: the name of one, such as \"model\"", "head");
-    co_await service.heads.change(name);
-    co_await exchange.answer(heads_json(service.heads));
+    const std::shared_ptr<Served> at = service.checkpoints.current();
+    co_await at->heads.change(name);
+    co_await exchange.answer(heads_json(at->heads));
   });
 }
 

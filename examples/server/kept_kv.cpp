@@ -41,8 +41,7 @@ Sealer sealer_of(const std::string& key) {
 
 }  // namespace
 
-KeptKv::KeptKv(Driver& driver, std::string folder, int64_t most_bytes)
-    : driver_(driver), folder_(std::move(folder)), most_bytes_(most_bytes) {
+KeptKv::KeptKv(std::string folder, int64_t most_bytes) : folder_(std::move(folder)), most_bytes_(most_bytes) {
   std::error_code failed;
   fs::create_directory(folder_, failed);
   if (!failed) fs::permissions(folder_, fs::perms::owner_all, failed);
@@ -64,21 +63,37 @@ KeptKv::KeptKv(Driver& driver, std::string folder, int64_t most_bytes)
 
 KeptKv::~KeptKv() { close(lock_); }
 
-void KeptKv::hold(const std::string& chat, SessionId session) {
+namespace {
+
+void destroy(Served& at, SessionId session) { (void)at.driver.engine().destroy_session(session); }
+
+}  // namespace
+
+void KeptKv::hold(const std::string& chat, Served& at, SessionId session) {
+  if (at.leaving) return destroy(at, session);
   files_.erase(chat);
-  const auto [place, added] = held_.try_emplace(chat, Held{session, 0});
-  if (!added) (void)driver_.engine().destroy_session(place->second.session);
-  place->second = {session, ++uses_};
+  const auto [place, added] = held_.try_emplace(chat, Held{&at, session, 0});
+  if (!added) destroy(*place->second.at, place->second.session);
+  place->second = {&at, session, ++uses_};
   if (held_.size() <= kMostHeld) return;
   const auto oldest = std::min_element(held_.begin(), held_.end(),
                                        [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
-  (void)driver_.engine().destroy_session(oldest->second.session);
+  destroy(*oldest->second.at, oldest->second.session);
   held_.erase(oldest);
+}
+
+void KeptKv::let_go(const Served& at) {
+  std::erase_if(held_, [&](const auto& entry) {
+    const Held& held = entry.second;
+    if (held.at != &at) return false;
+    destroy(*held.at, held.session);
+    return true;
+  });
 }
 
 void KeptKv::forget(const std::string& chat) {
   if (const auto found = held_.find(chat); found != held_.end()) {
-    (void)driver_.engine().destroy_session(found->second.session);
+    destroy(*found->second.at, found->second.session);
     held_.erase(found);
   }
   files_.erase(chat);
@@ -86,7 +101,7 @@ void KeptKv::forget(const std::string& chat) {
   fs::remove(file_of(chat), ignored);
 }
 
-boost::asio::awaitable<bool> KeptKv::restore(const std::string& chat, const Scope& scope) {
+boost::asio::awaitable<bool> KeptKv::restore(const std::string& chat, Served& at, const Scope& scope) {
   const std::string file = file_of(chat);
   if (files_.erase(chat) == 0 || !fs::exists(file)) co_return false;
   RestoreOptions options;
@@ -98,22 +113,23 @@ boost::asio::awaitable<bool> KeptKv::restore(const std::string& chat, const Scop
     found = session.ok();
     if (found) (void)engine.destroy_session(*session);  // its KV stays in the cache
   };
-  co_await driver_.between_steps(call);
+  co_await at.driver.between_steps(call);
   std::error_code ignored;
   if (!found) fs::remove(file, ignored);  // damaged, or of another model
   co_return found;
 }
 
-int KeptKv::save(int64_t& bytes) {
+int KeptKv::save(Served& at, int64_t& bytes) {
   std::vector<std::pair<uint64_t, std::string>> newest_first;
-  for (const auto& [chat, held] : held_) newest_first.emplace_back(held.used, chat);
+  for (const auto& [chat, held] : held_)
+    if (held.at == &at) newest_first.emplace_back(held.used, chat);
   std::sort(newest_first.rbegin(), newest_first.rend());
   SaveOptions options;
   options.key = sealer_of(key_);
   int chats = 0;
   for (const auto& [used, chat] : newest_first) {
     std::error_code failed;
-    if (!save_session(driver_.engine(), held_.at(chat).session, file_of(chat), options).ok()) {
+    if (!save_session(at.driver.engine(), held_.at(chat).session, file_of(chat), options).ok()) {
       fs::remove(file_of(chat), failed);
       continue;
     }

@@ -12,35 +12,38 @@
 #include <set>
 #include <string>
 
-#include "driver.hpp"
+#include "checkpoints.hpp"
 
 namespace kaiju::server {
 
 class KeptKv {
  public:
   // Makes the folder, in one that is there, and its key. One server at a time may have it. Throws std::runtime_error.
-  KeptKv(Driver& driver, std::string folder, int64_t most_bytes);
+  KeptKv(std::string folder, int64_t most_bytes);
   ~KeptKv();
   KeptKv(const KeptKv&) = delete;
 
   // I/O thread. The chat's newest session, instead of the one before.
-  void hold(const std::string& chat, SessionId session);
+  void hold(const std::string& chat, Served& at, SessionId session);
+  // A checkpoint takes no more replies: its sessions are not held any more.
+  void let_go(const Served& at);
   // The chat was deleted.
   void forget(const std::string& chat);
-  // Brings the KV of a chat's file into the cache, under a scope, once. Whether there was some.
-  boost::asio::awaitable<bool> restore(const std::string& chat, const Scope& scope);
-  // What is held goes into files. The driver has stopped. Returns how many chats, and adds up their bytes.
-  int save(int64_t& bytes);
+  // Brings the KV of a chat's file into a checkpoint's cache, under a scope, once. Whether there was some.
+  boost::asio::awaitable<bool> restore(const std::string& chat, Served& at, const Scope& scope);
+  // What is held of the checkpoint that is served after a restart goes into files. Its driver has stopped. Returns how
+  // many chats, and adds up their bytes.
+  int save(Served& at, int64_t& bytes);
 
  private:
   std::string file_of(const std::string& chat) const { return folder_ + "/" + chat; }
   void drop_files_beyond(int64_t most) const;
 
-  Driver& driver_;
   std::string folder_, key_;
   int lock_ = -1;  // the key's file, which this server holds
   int64_t most_bytes_;
   struct Held {
+    Served* at;
     SessionId session;
     uint64_t used;
   };

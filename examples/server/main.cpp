@@ -1,6 +1,6 @@
 // kaiju-server: serves a model over HTTP. README.md says what it speaks.
 //
-// Two threads: this one does all input and output, the Driver's steps the engine.
+// Threads: this one does all input and output, and each checkpoint has one that steps its engine (checkpoints.hpp).
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -16,6 +16,7 @@
 #include "access_log.hpp"
 #include "assets.hpp"
 #include "chats.hpp"
+#include "checkpoints.hpp"
 #include "failure.hpp"
 #include "heads.hpp"
 #include "openai.hpp"
@@ -23,7 +24,6 @@
 #include "origins.hpp"
 #include "recorder.hpp"
 #include "routes.hpp"
-#include "scales.hpp"
 #include "shutdown.hpp"
 #include "tls.hpp"
 #include "watch.hpp"
@@ -64,6 +64,37 @@ std::shared_ptr<const MessageGate> load_gate(const Options& options) {
   auto gate = MessageGate::load(options.gate);
   if (!gate.ok()) throw std::runtime_error(gate.status().message());
   return std::move(gate).value();
+}
+
+// The checkpoint that current.json names.
+std::shared_ptr<const Model> load_model(const Options& options, const std::string& name) {
+  const bool is_own = name == kModel;
+  ModelOptions loading;
+  if (is_own) loading.head = options.head;
+  auto model = Model::load(is_own ? options.model : file_in(options.checkpoints, name), loading);
+  if (!model.ok()) throw std::runtime_error(model.status().message());
+  if (!is_own)
+    tools::print(stderr, "kaiju-server: serves the checkpoint {} and not {}, for so says {}/current.json\n", name,
+                 options.model, options.checkpoints);
+  return std::move(model).value();
+}
+
+Checkpoints::Options checkpoint_options(const Options& options) {
+  Checkpoints::Options made;
+  made.model = options.model;
+  made.head = options.head;
+  made.folder = options.checkpoints;
+  made.heads = options.heads;
+  made.most_mib = options.candidate_mib;
+  made.scales = {options.scales, options.scales_hours, {.window_blocks = options.scales_window}};
+  made.run.executor.backend = options.backend;
+  made.run.executor.threads = options.threads;
+  made.run.executor.slot_count = options.max_running;
+  made.run.executor.cache_bytes = options.cache_mib << 20;
+  made.run.engine.cache.host_bytes = options.host_mib << 20;
+  made.run.engine.max_waiting = 65536;
+  made.run.engine.reserve_tokens = 64;
+  return made;
 }
 
 void set_tiers(const Options& options, Tiers& tiers) {
@@ -110,9 +141,9 @@ std::string kv_folder(const Options& options) {
   return options.store == "none" || options.store.starts_with("postgres") ? "none" : options.store + "-kv";
 }
 
-void save(KeptKv& kv) {
+void save(KeptKv& kv, Served& current) {
   int64_t bytes = 0;
-  if (const int chats = kv.save(bytes); chats > 0)
+  if (const int chats = kv.save(current, bytes); chats > 0)
     tools::print(stderr, "kaiju-server: kept the KV of {} {}, {:.1f} MiB\n", chats, chats == 1 ? "chat" : "chats",
                  static_cast<double>(bytes) / (1 << 20));
 }
@@ -149,62 +180,34 @@ class Io : public asio::io_context {
   void end_handlers() { shutdown(); }
 };
 
-// Those that were used last.
-void set_scales(const Options& options, const Model& model, Engine& engine) {
-  const std::string name = Scales::current_in(options.scales);
-  if (name == Scales::kModel) return;
-  const auto scaled = with_scales(model.checkpoint(), NamedFiles(options.scales).path_of(name));
-  const Status status = scaled.ok() ? engine.set_scales(*scaled) : scaled.status();
-  if (!status.ok())
-    throw std::runtime_error(status.message() + " (--scales: the file `current` of the folder names the set in use)");
-}
-
 int serve(const Options& options) {
   raise_file_limit();
   const auto tls = options.tls_certificate.empty() ? nullptr : tls_context(options.tls_certificate, options.tls_key);
-  ModelOptions loading;
-  loading.head = options.head;
-  auto model = Model::load(options.model, loading);
-  if (!model.ok()) throw std::runtime_error(model.status().message());
-  RunOptions run;
-  run.executor.backend = options.backend;
-  run.executor.threads = options.threads;
-  run.executor.slot_count = options.max_running;
-  run.executor.cache_bytes = options.cache_mib << 20;
-  run.engine.cache.host_bytes = options.host_mib << 20;
-  run.engine.max_waiting = 65536;
-  run.engine.reserve_tokens = 64;
-  auto engine = (*model)->create_engine(run);
-  if (!engine.ok()) throw std::runtime_error(engine.status().message());
-  set_scales(options, **model, **engine);
-
   Io io;
   const std::string secret = random_secret();
   Tenants tenants = options.keys.empty() ? Tenants(secret) : Tenants(secret, options.keys);
-  tenants.set_shares(**engine);
-  Driver driver(*engine, io);  // what it has of unfinished requests refers to their tenants
+  const std::string name = read_current(options.checkpoints);
+  const auto model = load_model(options, name);
+  Checkpoints checkpoints(io, name, model, checkpoint_options(options));  // requests refer to their tenants
+  tenants.set_shares(checkpoints.current()->driver.engine());
   Server server(io, options.limits, tls);
   Metrics metrics;
   Transcripts transcripts(kTranscriptTokens);
-  Grammars grammars(*model);
+  Grammars grammars(model);
   const auto gate_model = load_gate(options);
   Gate gate(io, metrics, gate_model, options.gate_even_time);
-  Tiers tiers(**engine, gate_model ? gate_model->labels() : std::vector<std::string>());
+  Tiers tiers(checkpoints, gate_model ? gate_model->labels() : std::vector<std::string>());
   set_tiers(options, tiers);
   tenants.check_tiers(tiers.all());
   AccessLog log(options.log);
   BlockedLog blocked_log(options.blocked_log);
   Recorder recorder(options.journal, options.journal_key, options.journal_mib);
-  Watch watch(io, driver, **model, {options.scrub_mib << 20, options.canaries, options.canary_seconds});
-  Heads heads(driver, *model, options.heads);
-  Scales scales(io, driver, *model, {options.scales, options.scales_hours, {.window_blocks = options.scales_window}});
-  watch.ask_canaries(scales.current() == Scales::kModel);
-  const std::string own_name = (*model)->config().name;
+  Watch watch(io, checkpoints, {options.scrub_mib << 20, options.canaries, options.canary_seconds});
+  const std::string own_name = model->config().name;
   Service service{.io = io,
                   .server = server,
-                  .model = *model,
                   .model_name = options.model_name.empty() ? own_name : options.model_name,
-                  .driver = driver,
+                  .checkpoints = checkpoints,
                   .tenants = tenants,
                   .metrics = metrics,
                   .transcripts = transcripts,
@@ -213,8 +216,6 @@ int serve(const Options& options) {
                   .gate = gate,
                   .blocked_log = blocked_log,
                   .recorder = recorder,
-                  .heads = heads,
-                  .scales = scales,
                   .watch = watch,
                   .defaults = options.defaults,
                   .created = unix_time(),
@@ -227,12 +228,12 @@ int serve(const Options& options) {
   add_head_routes(server, service);
   add_scale_routes(server, service);
   std::unique_ptr<Store> store;
-  if (options.store != "none" && (*model)->chat().ok()) {
-    store = open_store(options.store, **model);
+  if (options.store != "none" && model->chat().ok()) {
+    store = open_store(options.store, *model);
     add_bundled_characters(*store, service, cards_in(options.characters));
   }
   std::optional<KeptKv> kv;
-  if (const std::string folder = kv_folder(options); folder != "none") kv.emplace(driver, folder, options.kv_mib << 20);
+  if (const std::string folder = kv_folder(options); folder != "none") kv.emplace(folder, options.kv_mib << 20);
   std::optional<StoredChats> chats;
   if (store) {
     chats.emplace(service, std::move(store), !options.keys.empty(), kv ? &*kv : nullptr);
@@ -246,6 +247,19 @@ int serve(const Options& options) {
   } else {
     add_routes_without_store(server, options.store == "none");
   }
+  checkpoints.on_new = [&](Served& served) {
+    try {
+      tenants.set_shares(served.driver.engine());
+    } catch (const std::runtime_error& problem) {
+      throw bad_request(problem.what(), "checkpoint");
+    }
+    tiers.set_all(served.driver.engine());
+    watch.begin(served);
+  };
+  checkpoints.on_leave = [&](Served& served) {
+    if (kv) kv->let_go(served);
+  };
+  add_checkpoint_routes(server, service, chats ? &*chats : nullptr);
   const Origins origins(options.origins, options.hosts, !options.keys.empty() || !is_loopback(options.address));
   server.before = [&](Exchange& exchange) {
     origins.check(exchange);
@@ -271,10 +285,10 @@ int serve(const Options& options) {
   std::fflush(stdout);
   asio::signal_set renamed(io, SIGUSR1);
   reopen_at_signal(renamed, log, blocked_log);
-  const Shutdown shutdown(io, server, driver, options.drain_seconds);
+  const Shutdown shutdown(io, server, checkpoints, options.drain_seconds);
   io.run();
-  driver.stop();
-  if (kv && !shutdown.hurried()) save(*kv);
+  checkpoints.stop();
+  if (kv && !shutdown.hurried()) save(*kv, *checkpoints.current());
   grammars.join();
   if (chats) chats->join();
   io.end_handlers();

@@ -93,6 +93,7 @@ Prompt prompt_of(Service& service, const std::string& salt, const std::vector<Me
   const std::span<const Message> whole(messages.data(), messages.size() - (prompt.continues ? 1 : 0));
   if (const Transcripts::Kept* kept = service.transcripts.find(salt, whole, known)) {
     prompt.tokens = kept->tokens;
+    prompt.checkpoint = kept->checkpoint;
     (kept->stopped ? parts.after_stop : parts.close) = true;
   } else {
     parts.begin = messages[0].role == ChatRole::kUser || messages[0].role == ChatRole::kCharacter;
@@ -107,8 +108,9 @@ Prompt prompt_of(Service& service, const std::string& salt, const std::vector<Me
 }
 
 void keep_reply(Service& service, const std::string& salt, std::vector<Message> messages, const Prompt& prompt,
-                const std::string& text, const std::vector<int32_t>& reply, bool stopped) {
-  Transcripts::Kept kept{{}, stopped};
+                const std::string& text, const std::vector<int32_t>& reply, bool stopped,
+                const std::string& checkpoint) {
+  Transcripts::Kept kept{{}, stopped, checkpoint};
   kept.tokens.reserve(prompt.tokens.size() + reply.size());  // exactly what it counts for
   kept.tokens.insert(kept.tokens.end(), prompt.tokens.begin(), prompt.tokens.end());
   kept.tokens.insert(kept.tokens.end(), reply.begin(), reply.end());

@@ -19,6 +19,7 @@ std::string newest_text(const std::vector<Message>& messages);
 struct Prompt {
   std::vector<int32_t> tokens;
   bool continues = false;  // the last message is the assistant's, and the reply continues it
+  std::string checkpoint;  // that wrote the newest kept reply; empty: none is kept
 };
 
 // The tokens of messages: those that a kept transcript has, then the rest formatted.
@@ -26,6 +27,7 @@ Prompt prompt_of(Service& service, const std::string& salt, const std::vector<Me
 
 // Keeps the history that ended with this reply, so that the next request continues its tokens.
 void keep_reply(Service& service, const std::string& salt, std::vector<Message> messages, const Prompt& prompt,
-                const std::string& text, const std::vector<int32_t>& reply, bool stopped);
+                const std::string& text, const std::vector<int32_t>& reply, bool stopped,
+                const std::string& checkpoint);
 
 }  // namespace kaiju::server

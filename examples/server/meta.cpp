@@ -6,7 +6,6 @@
 #include "messages.hpp"
 #include "openai.hpp"
 #include "recorder.hpp"
-#include "scales.hpp"
 #include "watch.hpp"
 
 namespace kaiju::server {
@@ -20,9 +19,9 @@ Json model_of(const Service& service) {
           {"object", "model"},
           {"created", service.created},
           {"owned_by", "kaiju"},
-          {"root", service.model->config().name},
-          {"max_model_len", service.driver.engine().info().context},
-          {"digest", service.model->checkpoint()->digest()}};
+          {"root", service.model().config().name},
+          {"max_model_len", service.checkpoints.current()->context()},
+          {"digest", service.model().checkpoint()->digest()}};
 }
 
 Json tokenize(Service& service, Exchange& exchange) {
@@ -38,13 +37,13 @@ Json tokenize(Service& service, Exchange& exchange) {
     tokens = prompt_of(service, salt, read_messages(fields, service.chat()), begin).tokens;
   } else {
     if (!fields.has("prompt")) throw bad_request("prompt is missing: give a text, or messages", "prompt");
-    if (auto chat = service.model->chat(); chat.ok() && special) (*chat)->append_begin(tokens);
+    if (auto chat = service.model().chat(); chat.ok() && special) (*chat)->append_begin(tokens);
     auto encoded = service.tokenizer().encode(text);
     if (!encoded.ok()) throw of_status(encoded.status(), "prompt");
     tokens.insert(tokens.end(), encoded->begin(), encoded->end());
   }
   Json answer = {
-      {"count", tokens.size()}, {"max_model_len", service.driver.engine().info().context}, {"tokens", tokens}};
+      {"count", tokens.size()}, {"max_model_len", service.checkpoints.current()->context()}, {"tokens", tokens}};
   answer["token_strs"] = nullptr;
   if (strings) {
     answer["token_strs"] = Json::array();
@@ -57,24 +56,37 @@ Json detokenize(Service& service, Exchange& exchange) {
   const nlohmann::json body = exchange.json();
   const Fields fields(body);
   if (!fields.has("tokens")) throw bad_request("tokens is missing: a list of token ids", "tokens");
-  auto text = service.tokenizer().decode(fields.tokens("tokens", service.model->config().vocab_size));
+  auto text = service.tokenizer().decode(fields.tokens("tokens", service.model().config().vocab_size));
   if (!text.ok()) throw of_status(text.status(), "tokens");
   return {{"prompt", *text}};
 }
 
+std::vector<ShownCheckpoint> shown_checkpoints(const Checkpoints& checkpoints) {
+  std::vector<ShownCheckpoint> shown;
+  for (const Served* const one : checkpoints.all())
+    shown.push_back({one->name, one->digest(), checkpoints.state_of(*one), checkpoints.share_of(*one),
+                     one->driver.unfinished(), one->counts});
+  return shown;
+}
+
 std::string metrics_of(const Service& service, const Exchange& exchange) {
-  const Engine& engine = service.driver.engine();
+  const Engine& engine = service.checkpoints.current()->driver.engine();
   return text_of(service.metrics, {.model = service.model_name,
-                                   .engine = engine.metrics(),
+                                   .engine = service.checkpoints.engine_metrics(),
                                    .info = engine.info(),
                                    .connections = service.server.connections(),
-                                   .unfinished = service.driver.unfinished(),
+                                   .unfinished = service.checkpoints.unfinished(),
                                    .journal = service.recorder.counts(),
                                    .watch = service.watch.counts(),
-                                   .scales = service.scales.counts(),
+                                   .scales = service.checkpoints.current()->scales.counts(),
                                    .accounts = service.tenants.accounts(),
                                    .shares = service.tenants.shares_of(engine),
+                                   .checkpoints = shown_checkpoints(service.checkpoints),
                                    .by_key = service.tenants.may_see_others(exchange)});
+}
+
+Json healthy_json(const Served& served) {
+  return {{"status", "ok"}, {"checkpoint", served.name}, {"digest", served.digest()}};
 }
 
 void check_health(const Service& service) {
@@ -103,12 +115,11 @@ void add_meta_routes(Server& server, Service& service) {
   });
   get("/version", [](Service&, Exchange&) { return Json{{"version", KAIJU_SERVER_VERSION}}; });
   server.route("GET", "/health", [&service](Exchange& exchange) -> asio::awaitable<void> {
-    const Status status = service.driver.engine().status();
+    const Status status = service.checkpoints.current()->driver.engine().status();
     if (!status.ok()) throw Failure{503, "the engine has stopped: " + status.message(), {}, "engine_stopped"};
     if (service.server.draining()) throw Failure{503, "the server is shutting down", {}, "draining", 1};
     check_health(service);
-    const Json healthy = {{"status", "ok"}};
-    co_await exchange.answer(healthy);
+    co_await exchange.answer(healthy_json(*service.checkpoints.current()));
   });
   server.route("GET", "/metrics", [&service](Exchange& exchange) -> asio::awaitable<void> {
     co_await exchange.answer(200, metrics_of(service, exchange), "text/plain; version=0.0.4; charset=utf-8");

@@ -15,7 +15,11 @@ void Histogram::add(double seconds) {
 }
 
 std::string Histogram::text(const std::string& name, const std::string& help, const std::string& labels) const {
-  std::string out = fmt::format("# HELP {} {}\n# TYPE {} histogram\n", name, help, name);
+  return fmt::format("# HELP {} {}\n# TYPE {} histogram\n", name, help, name) + samples(name, labels);
+}
+
+std::string Histogram::samples(const std::string& name, const std::string& labels) const {
+  std::string out;
   uint64_t count = 0;
   for (size_t i = 0; i < counts_.size(); ++i) {
     count += counts_[i];
@@ -56,6 +60,9 @@ class Page {
   }
   void histogram(const char* name, const char* help, const Histogram& histogram) {
     text_ += histogram.text(name, help, labels_);
+  }
+  void histogram_sample(const std::string& labels, const Histogram& histogram) {
+    text_ += histogram.samples(name_, labels_ + "," + labels);
   }
   std::string take() { return std::move(text_); }
 
@@ -176,6 +183,33 @@ void add_cache(Page& page, const kaiju::Metrics& engine) {
              number(engine.cache.miss_window));
 }
 
+void add_checkpoints(Page& page, const std::vector<ShownCheckpoint>& checkpoints) {
+  const auto family = [&](const char* name, const char* type, const char* help, auto number_of) {
+    page.begin(name, type, help);
+    for (const ShownCheckpoint& one : checkpoints)
+      page.sample(number_of(one), fmt::format("checkpoint=\"{}\"", escaped(one.name)));
+  };
+  page.begin("kaiju_checkpoint_info", "gauge", "Checkpoints that are served.");
+  for (const ShownCheckpoint& one : checkpoints)
+    page.sample(1,
+                fmt::format("checkpoint=\"{}\",digest=\"{}\",state=\"{}\"", escaped(one.name), one.digest, one.state));
+  family("kaiju_checkpoint_share", "gauge", "Share of new chats that a checkpoint gets, 0 to 1.",
+         [](const ShownCheckpoint& one) { return one.share; });
+  family("kaiju_checkpoint_requests_unfinished", "gauge", "Requests of a checkpoint whose last event did not come yet.",
+         [](const ShownCheckpoint& one) { return number(one.unfinished); });
+  page.begin("kaiju_checkpoint_requests_total", "counter", "Finished requests of a checkpoint.");
+  for (const ShownCheckpoint& one : checkpoints)
+    for (const auto& [reason, count] : one.counts.finished)
+      page.sample(number(count), fmt::format("checkpoint=\"{}\",finished_reason=\"{}\"", escaped(one.name), reason));
+  family("kaiju_checkpoint_surprise_nats_total", "counter", "As kaiju_reply_surprise_nats_total, by checkpoint.",
+         [](const ShownCheckpoint& one) { return one.counts.surprise.nats; });
+  family("kaiju_checkpoint_reply_tokens_total", "counter", "These tokens.",
+         [](const ShownCheckpoint& one) { return number(one.counts.surprise.tokens); });
+  page.begin("kaiju_checkpoint_time_to_first_token_seconds", "histogram", "Seconds to the first token, by checkpoint.");
+  for (const ShownCheckpoint& one : checkpoints)
+    page.histogram_sample(fmt::format("checkpoint=\"{}\"", escaped(one.name)), one.counts.first_token);
+}
+
 void add_engine(Page& page, const Shown& shown) {
   const kaiju::Metrics& engine = shown.engine;
   page.value("kaiju_steps_total", "counter", "Steps of the engine.", number(engine.steps));
@@ -226,6 +260,7 @@ std::string text_of(const Metrics& metrics, const Shown& shown) {
   add_watch(page, shown.journal, shown.watch);
   if (shown.scales.watched) add_calibration(page, shown.scales.figures);
   add_surprise(page, metrics);
+  add_checkpoints(page, shown.checkpoints);
   add_cache(page, shown.engine);
   add_accounts(page, shown);
   add_engine(page, shown);

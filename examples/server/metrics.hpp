@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "kaiju/engine/metrics.hpp"
 #include "kaiju/step/executor_info.hpp"
@@ -17,6 +18,8 @@ class Histogram {
  public:
   void add(double seconds);
   std::string text(const std::string& name, const std::string& help, const std::string& labels) const;
+  // The samples alone.
+  std::string samples(const std::string& name, const std::string& labels) const;
 
  private:
   static constexpr std::array<double, 18> kBounds = {0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1,
@@ -41,6 +44,20 @@ struct Metrics {
   uint64_t disconnects = 0;
   uint64_t gate_messages = 0;  // that the gate judged
   double gate_seconds = 0;     // the time that it took
+};
+
+// Of one checkpoint, to tell a worse one from a better one.
+struct CheckpointCounts {
+  Histogram first_token;                     // seconds
+  std::map<std::string, uint64_t> finished;  // requests by finish_reason
+  Surprise surprise;                         // of replies
+};
+
+struct ShownCheckpoint {
+  std::string name, digest, state;
+  double share = 0;  // of new chats
+  size_t unfinished = 0;
+  const CheckpointCounts& counts;
 };
 
 struct JournalCounts {
@@ -69,7 +86,8 @@ struct Shown {
   ScalesCounts scales;
   const std::map<std::string, Account>& accounts;  // by the name of their key
   std::map<std::string, ShareUsage> shares;        // of the keys that have floors or ceilings
-  bool by_key;                                     // accounts one by one, else their sum alone
+  std::vector<ShownCheckpoint> checkpoints;
+  bool by_key;  // accounts one by one, else their sum alone
 };
 std::string text_of(const Metrics& metrics, const Shown& shown);
 

@@ -13,20 +13,21 @@
 namespace kaiju::server {
 
 const Tokenizer& Service::tokenizer() const {
-  auto tokenizer = model->tokenizer();
+  auto tokenizer = model().tokenizer();
   if (!tokenizer.ok()) throw of_status(tokenizer.status());
   return **tokenizer;
 }
 
 const ChatFormat& Service::chat() const {
-  auto chat = model->chat();
+  auto chat = model().chat();
   if (!chat.ok()) throw of_status(chat.status());
   return **chat;
 }
 
-void complete(Service& service, const Tenant& tenant, const Fields& fields, size_t prompt_tokens, Wanted& wanted) {
+void complete(Service& service, const Served& at, const Tenant& tenant, const Fields& fields, size_t prompt_tokens,
+              Wanted& wanted) {
   RequestOptions& options = wanted.options;
-  const auto context = static_cast<size_t>(service.driver.engine().info().context);
+  const size_t context = at.context();
   if (prompt_tokens >= context)
     throw Failure{400,
                   fmt::format("the prompt has {} tokens, and the model's context is {}: shorten the messages",
@@ -43,7 +44,7 @@ void complete(Service& service, const Tenant& tenant, const Fields& fields, size
   if (wanted.min_tokens > options.max_tokens) throw bad_request("min_tokens must be at most max_tokens", "min_tokens");
   options.scope.salt = service.tenants.salt(tenant, fields.text("cache_salt"));
   options.scope.tenant = tenant.name;
-  options.deadline = service.driver.engine().now() + std::chrono::seconds(service.request_seconds);
+  options.deadline = at.driver.engine().now() + std::chrono::seconds(service.request_seconds);
 }
 
 namespace {
@@ -51,9 +52,10 @@ namespace {
 AnswerForm form_of(const Wanted& wanted) { return wanted.stream ? AnswerForm::kStream : AnswerForm::kWhole; }
 
 // A request that never reaches the engine: all of its choices end refused.
-Run blocked_run(Service& service, const Tenant& tenant, const Wanted& wanted, size_t prompt_tokens,
-                const Blocked& blocked) {
+Run blocked_run(Service& service, const std::shared_ptr<Served>& at, const Tenant& tenant, const Wanted& wanted,
+                size_t prompt_tokens, const Blocked& blocked) {
   Run run;
+  run.at = at;
   run.choices.resize(static_cast<size_t>(wanted.best_of));
   for (Choice& choice : run.choices) choice.blocked = blocked;
   run.shown = true;  // its time is none of a reply's
@@ -64,16 +66,17 @@ Run blocked_run(Service& service, const Tenant& tenant, const Wanted& wanted, si
 
 }  // namespace
 
-Run start(Service& service, const Tenant& tenant, const Wanted& wanted, const Asked& asked,
-          std::unique_ptr<Guide> guide, Driver::Keep keep) {
+Run start(Service& service, const std::shared_ptr<Served>& at, const Tenant& tenant, const Wanted& wanted,
+          const Asked& asked, std::unique_ptr<Guide> guide, Driver::Keep keep) {
   if (const auto blocked = service.gate.judge(asked.said, wanted.gate_limits))
-    return blocked_run(service, tenant, wanted, asked.tokens.size(), *blocked);
+    return blocked_run(service, at, tenant, wanted, asked.tokens.size(), *blocked);
   Run run;
+  run.at = at;
   run.choices.resize(static_cast<size_t>(wanted.best_of));
   RequestOptions options = wanted.options;
   if (wanted.min_tokens > 0) {
-    const std::vector<int32_t> stops = options.stop_tokens ? *options.stop_tokens : service.model->stop_tokens();
-    guide = at_least(wanted.min_tokens, stops, service.model->config().vocab_size, options.sequence_count);
+    const std::vector<int32_t> stops = options.stop_tokens ? *options.stop_tokens : at->model->stop_tokens();
+    guide = at_least(wanted.min_tokens, stops, at->model->config().vocab_size, options.sequence_count);
   }
   options.guided = guide != nullptr;
   const int64_t most = static_cast<int64_t>(asked.tokens.size()) + int64_t{options.max_tokens} * options.sequence_count;
@@ -85,21 +88,27 @@ Run start(Service& service, const Tenant& tenant, const Wanted& wanted, const As
     run.events->on_record = [&service, user = journal_user(tenant, wanted.user)](const Event& event) {
       service.recorder.add(user, event.record);
     };
-  auto request = service.driver.submit(asked.tokens, options, run.events, std::move(guide), std::move(keep));
+  auto request = at->driver.submit(asked.tokens, options, run.events, std::move(guide), std::move(keep));
   if (!request.ok()) throw of_status(request.status());
   run.request = *request;
   return run;
+}
+
+void cancel(const Run& run) {
+  if (!run.done && run.request != 0) run.at->driver.cancel(run.request);
 }
 
 namespace {
 
 double seconds(int64_t ns) { return 1e-9 * static_cast<double>(ns); }
 
-void measure_token(Metrics& metrics, Choice& choice, const RequestTiming& timing) {
-  if (choice.tokens.empty())
+void measure_token(Metrics& metrics, CheckpointCounts& counts, Choice& choice, const RequestTiming& timing) {
+  if (choice.tokens.empty()) {
     metrics.first_token.add(seconds(timing.wait_ns + timing.prefill_ns));
-  else
+    counts.first_token.add(seconds(timing.wait_ns + timing.prefill_ns));
+  } else {
     metrics.between_tokens.add(seconds(timing.decode_ns - choice.decode_ns));
+  }
   choice.decode_ns = timing.decode_ns;
 }
 
@@ -128,7 +137,7 @@ void measure_shown(Service& service, const Wanted& wanted, Run& run, const Event
 
 // The limit that a verdict says was reached.
 Blocked verdict_of(const Service& service, const Wanted& wanted, const Event& event) {
-  const std::vector<std::string>& labels = service.model->config().labels;
+  const std::vector<std::string>& labels = service.model().config().labels;
   const auto index = static_cast<size_t>(event.label);
   const std::string label = index < labels.size() ? labels[index] : "";
   return {"head", label, static_cast<double>(event.probability), service.tiers.limit(wanted, label)};
@@ -146,7 +155,7 @@ asio::awaitable<void> next(Service& service, const Wanted& wanted, Run& run, con
     if (index >= run.choices.size()) continue;
     Choice& choice = run.choices[index];
     measure_shown(service, wanted, run, event);
-    if (event.kind == EventKind::kToken) measure_token(service.metrics, choice, event.timing);
+    if (event.kind == EventKind::kToken) measure_token(service.metrics, run.at->counts, choice, event.timing);
     choice.add(event);
     if (event.reason == DoneReason::kRefused && !choice.blocked) choice.blocked = verdict_of(service, wanted, event);
     use(index, event);
@@ -217,12 +226,17 @@ void count_finished(Service& service, Exchange& exchange, const std::vector<Run>
   std::map<std::string, Surprise>& all = service.metrics.surprise;
   const bool named = all.contains(character) || all.size() < Metrics::kMostCharacters;
   Surprise& surprise = all[named ? character : "others"];
-  for (const Run& run : runs)
+  for (const Run& run : runs) {
+    CheckpointCounts& counts = run.at->counts;
     for (const Choice& choice : run.choices) {
-      if (const char* reason = finish_reason(choice.reason)) ++service.metrics.finished[reason];
-      surprise.nats -= choice.logprob;
-      surprise.tokens += choice.tokens.size();
+      if (const char* reason = finish_reason(choice.reason))
+        ++service.metrics.finished[reason], ++counts.finished[reason];
+      for (Surprise* const sum : {&surprise, &counts.surprise}) {
+        sum->nats -= choice.logprob;
+        sum->tokens += choice.tokens.size();
+      }
     }
+  }
   exchange.log["finish_reason"] = reasons_of(runs);
   exchange.log["prompt_tokens"] = sums.prompt;
   exchange.log["cached_tokens"] = sums.cached;
@@ -268,7 +282,7 @@ Completion::Completion(Service& service, Exchange& exchange, const Form& form)
 asio::awaitable<void> Completion::answer() {
   service_.tenants.admit(tenant_);
   const AtOnce counted(tenant_);
-  wanted_ = read_wanted(fields_, form_.chat, service_.defaults, *service_.model);
+  wanted_ = read_wanted(fields_, form_.chat, service_.defaults, service_.model());
   wanted_.user = fields_.text("user");
   service_.tiers.apply(tenant_, wanted_);
   exchange_.on_gone = [this] {
@@ -295,18 +309,19 @@ asio::awaitable<void> Completion::answer() {
 asio::awaitable<void> Completion::submit() {
   const Grammar grammar = read_grammar(fields_, exchange_.body(), wanted_);
   const std::vector<Asked> prompts = read_prompts();
+  at_ = service_.checkpoints.place(tenant_.name + "/" + (wanted_.user.empty() ? chat_name() : wanted_.user), began());
+  exchange_.log["checkpoint"] = at_->name;
   for (const Asked& prompt : prompts) {
     Wanted wanted = wanted_;
-    complete(service_, tenant_, fields_, prompt.tokens.size(), wanted);
+    complete(service_, *at_, tenant_, fields_, prompt.tokens.size(), wanted);
     std::unique_ptr<Guide> guide = co_await service_.grammars.guide(grammar, wanted.best_of);
     if (gone_) throw bad_request("the client left");
-    runs_.push_back(start(service_, tenant_, wanted, prompt, std::move(guide)));
+    runs_.push_back(start(service_, at_, tenant_, wanted, prompt, std::move(guide)));
   }
 }
 
 void Completion::cancel() {
-  for (const Run& run : runs_)
-    if (!run.done) service_.driver.cancel(run.request);
+  for (const Run& run : runs_) server::cancel(run);
 }
 
 void Completion::finish() {
@@ -354,7 +369,7 @@ Completion::Json Completion::head(const char* object) const {
           {"object", object},
           {"created", created_},
           {"model", service_.model_name},
-          {"system_fingerprint", service_.model->checkpoint()->digest().substr(0, 16)}};
+          {"system_fingerprint", at_->digest().substr(0, 16)}};
 }
 
 Completion::Json Completion::whole_answer() const {

@@ -20,6 +20,7 @@ struct Asked {
 
 // A prompt in the engine. Its choices fill while its events are taken.
 struct Run {
+  std::shared_ptr<Served> at;  // the checkpoint that it is with
   std::shared_ptr<ReplyEvents> events;
   RequestId request = 0;
   std::vector<Choice> choices;  // best_of
@@ -32,8 +33,10 @@ struct Run {
 
 // Submits a prompt, as the tenant's next request, unless the gate blocks it. Throws Failure where the engine refuses
 // it.
-Run start(Service& service, const Tenant& tenant, const Wanted& wanted, const Asked& asked,
-          std::unique_ptr<Guide> guide = nullptr, Driver::Keep keep = {});
+Run start(Service& service, const std::shared_ptr<Served>& at, const Tenant& tenant, const Wanted& wanted,
+          const Asked& asked, std::unique_ptr<Guide> guide = nullptr, Driver::Keep keep = {});
+// Cancels a run, where it has not ended.
+void cancel(const Run& run);
 
 // Takes the next events of a run, and hands each to `use` with the index of its choice. Throws Failure where the
 // request failed. In a coroutine that has a name outside its file, make `use` before co_await: GCC warns of a closure
@@ -43,7 +46,8 @@ asio::awaitable<void> next(Service& service, const Wanted& wanted, Run& run, con
 
 // The request's options with what the server adds: salt, deadline. Refuses a prompt that leaves no room, and
 // cuts max_tokens that nobody gave to the room that there is.
-void complete(Service& service, const Tenant& tenant, const Fields& fields, size_t prompt_tokens, Wanted& wanted);
+void complete(Service& service, const Served& at, const Tenant& tenant, const Fields& fields, size_t prompt_tokens,
+              Wanted& wanted);
 
 // Counts a client that left before its answer, and says so in the exchange's log.
 void count_disconnect(Service& service, Exchange& exchange, const Tenant& tenant);
@@ -77,6 +81,9 @@ class Completion {
 
   // Reads what the route alone knows.
   virtual std::vector<Asked> read_prompts() = 0;
+  // What names the request's chat in all of its turns, and where that began; after read_prompts.
+  virtual std::string chat_name() const = 0;
+  virtual Checkpoints::Began began() const { return Checkpoints::Began::kNot; }
   // Is told every event before anything of it is answered.
   virtual void take(size_t run, size_t choice, const Event& event) = 0;
   // All replies have ended, and the end is not yet answered.
@@ -98,7 +105,8 @@ class Completion {
   const Fields fields_;
   Tenant& tenant_;
   Wanted wanted_;
-  std::vector<Run> runs_;  // one for each prompt
+  std::shared_ptr<Served> at_;  // the checkpoint that replies
+  std::vector<Run> runs_;       // one for each prompt
 
  private:
   asio::awaitable<void> submit();

@@ -65,6 +65,13 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
   option("--scales-window", options.scales_window, "N",
          "blocks of 64 tokens of KV after which what was watched is compared with what the scales were made from")
       ->check(whole_number(1, 1 << 20));
+  option("--checkpoints", options.checkpoints, "FOLDER",
+         "other checkpoints, to change to while it serves (POST /checkpoints); its file current.json says which one is "
+         "served, in place of that of --model")
+      ->check(CLI::ExistingDirectory);
+  option("--candidate-mib", options.candidate_mib, "N",
+         "most memory of a checkpoint that is loaded beside the current one; 0: what is free")
+      ->check(whole_number(0, 1 << 24));
   CLI::Option* const journal_key = option("--journal-key", options.journal_key, "FILE",
                                           "key of the journal: head -c 48 /dev/urandom | base64 -w 0 makes one");
   option("--journal", options.journal, "FOLDER",

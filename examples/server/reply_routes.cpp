@@ -70,7 +70,8 @@ class TurnReply {
         exchange_(exchange),
         fields_(fields),
         tenant_(service_.tenants.of(exchange)),
-        asked_(std::move(asked)) {}
+        asked_(std::move(asked)),
+        at_(chats.place(asked_.loaded)) {}
 
   // Generates the reply, sends it while it comes, and keeps it before its end is told.
   asio::awaitable<void> answer();
@@ -92,6 +93,7 @@ class TurnReply {
   const Fields& fields_;
   Tenant& tenant_;
   const AskedTurn asked_;
+  const std::shared_ptr<Served> at_;  // the checkpoint that replies
   Wanted wanted_;
   Run run_;
   bool gone_ = false;   // the client left
@@ -99,23 +101,24 @@ class TurnReply {
 };
 
 asio::awaitable<void> TurnReply::answer() {
-  wanted_ = read_wanted(fields_, true, service_.defaults, *service_.model);
+  wanted_ = read_wanted(fields_, true, service_.defaults, service_.model());
   service_.tiers.apply(tenant_, wanted_);
   if (wanted_.n != 1) throw bad_request("n must be 1: ask again with swipe", "n");
   const Grammar grammar = read_grammar(fields_, exchange_.body(), wanted_);
   (void)fields_.has("cache_salt");
   fields_.refuse_others();
   std::unique_ptr<Guide> guide = co_await service_.grammars.guide(grammar, 1);
-  if (chats_.kv) exchange_.log["restored"] = co_await chats_.kv->restore(id(), scope());
+  exchange_.log["checkpoint"] = at_->name;
+  if (chats_.kv) exchange_.log["restored"] = co_await chats_.kv->restore(id(), *at_, scope());
   chats_.busy.check_idle(id());  // another may have begun while the chat was loaded
   service_.tenants.admit(tenant_);
   const AtOnce counted(tenant_);
   start_run(std::move(guide));
-  BusyChats::Mark mark(chats_.busy, id(), run_.request);
+  BusyChats::Mark mark(chats_.busy, id(), run_);
   exchange_.on_gone = [this] {
     count_disconnect(service_, exchange_, tenant_);
     gone_ = true;
-    service_.driver.cancel(run_.request);
+    cancel(run_);
   };
   if (wanted_.stream) co_await exchange_.begin_events();
   while (!run_.done) {
@@ -141,7 +144,7 @@ asio::awaitable<void> TurnReply::answer() {
 void TurnReply::start_run(std::unique_ptr<Guide> guide) {
   RequestOptions& options = wanted_.options;
   if (!fields_.has("loop_guard")) options.loop_guard = true;
-  const size_t context = chats_.context();
+  const size_t context = at_->context();
   const size_t reserved = std::min<size_t>(context / 4, static_cast<size_t>(options.max_tokens));
   const LoadedChat& loaded = asked_.loaded;
   Asked asked;
@@ -149,12 +152,13 @@ void TurnReply::start_run(std::unique_ptr<Guide> guide) {
       turn_prompt(chats_.format(), loaded.cast, loaded.chat.turns, asked_.turn.input_tokens, reserved, context);
   asked.said = asked_.turn.user.value_or("");
   wanted_.max_tokens_given = false;  // cut to the room that there is
-  complete(service_, tenant_, fields_, asked.tokens.size(), wanted_);
+  complete(service_, *at_, tenant_, fields_, asked.tokens.size(), wanted_);
   options.sampling.variant = static_cast<uint32_t>(asked_.earlier);
   options.scope = scope();
   Driver::Keep hold;
-  if (chats_.kv) hold = [kv = chats_.kv, chat = id()](SessionId session) { kv->hold(chat, session); };
-  run_ = start(service_, tenant_, wanted_, asked, std::move(guide), std::move(hold));
+  if (chats_.kv)
+    hold = [kv = chats_.kv, at = at_.get(), chat = id()](SessionId session) { kv->hold(chat, *at, session); };
+  run_ = start(service_, at_, tenant_, wanted_, asked, std::move(guide), std::move(hold));
 }
 
 Scope TurnReply::scope() const {
@@ -176,7 +180,7 @@ asio::awaitable<void> TurnReply::send(std::vector<std::string>& pieces) {
     if (!pieces.empty() && !gone_) service_.metrics.event_to_socket.add(run_.events->seconds());
   } catch (const boost::system::system_error&) {
     gone_ = true;
-    service_.driver.cancel(run_.request);
+    cancel(run_);
   }
 }
 
@@ -276,7 +280,7 @@ asio::awaitable<void> swipe(StoredChats& chats, Exchange& exchange) {
 asio::awaitable<void> stop_reply(StoredChats& chats, Exchange& exchange) {
   refuse_fields(exchange);
   const LoadedChat loaded = co_await chats.load(exchange);  // its owner's only
-  co_await exchange.answer(one_field("stopped", chats.cancel_reply(loaded.id)));
+  co_await exchange.answer(one_field("stopped", chats.busy.cancel(loaded.id)));
 }
 
 Json prefetched_json(const RequestCounts& counts) {
@@ -293,12 +297,14 @@ asio::awaitable<void> typing(StoredChats& chats, Exchange& exchange) {
   fields.refuse_others();
   const LoadedChat loaded = co_await chats.load_idle(exchange);
   const Scope scope = scope_of(service.tenants, tenant, cache_salt, loaded.cast);
-  if (chats.kv) exchange.log["restored"] = co_await chats.kv->restore(loaded.id, scope);
-  const size_t context = chats.context();
+  const std::shared_ptr<Served> at = chats.place(loaded);
+  exchange.log["checkpoint"] = at->name;
+  if (chats.kv) exchange.log["restored"] = co_await chats.kv->restore(loaded.id, *at, scope);
+  const size_t context = at->context();
   const std::vector<int32_t> prompt =
       turn_prompt(chats.format(), loaded.cast, loaded.chat.turns, {}, context / 4, context);
   const auto events = std::make_shared<ReplyEvents>(service.io, nullptr);
-  if (const auto begun = service.driver.prefetch(prompt, scope, events); !begun.ok()) throw of_status(begun.status());
+  if (const auto begun = at->driver.prefetch(prompt, scope, events); !begun.ok()) throw of_status(begun.status());
   const std::deque<Event> ended = co_await events->take();
   const RequestCounts counts = ended.back().counts;
   co_await exchange.answer(prefetched_json(counts));

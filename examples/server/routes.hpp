@@ -13,6 +13,9 @@ void add_chat_routes(StoredChats& chats);       // /chats, but for those that ge
 void add_reply_routes(StoredChats& chats);      // /chats/{}/say, swipe and stop
 void add_report_routes(StoredChats& chats);     // /chats/{}/report, /reports
 
+// /checkpoints; `chats`: whose characters a candidate computes first, null where there is no store.
+void add_checkpoint_routes(Server& server, Service& service, StoredChats* chats);
+
 struct BundledCard {
   std::string file, bytes;
 };

@@ -8,14 +8,13 @@
 #include <algorithm>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <stdexcept>
 
 #include "../tools/standard_streams.hpp"
+#include "checkpoints.hpp"
 #include "failure.hpp"
 #include "openai.hpp"
 #include "service.hpp"
-#include "watch.hpp"
 
 namespace kaiju::server {
 namespace {
@@ -27,12 +26,8 @@ constexpr int kRest = 250;  // so many times what a count took pass before the n
 constexpr auto kLongestRest = std::chrono::seconds(1);
 constexpr auto kLongestChange = std::chrono::seconds(60);
 
-fs::path current_file(const std::string& folder) { return fs::path(folder) / "current"; }
-
-void name_current(const std::string& folder, const std::string& name) {
-  const fs::path file = current_file(folder), made = fs::path(folder) / "current.new";
-  std::ofstream(made) << name << "\n";
-  fs::rename(made, file);
+std::string folder_of(const Scales::Options& options, const Checkpoint& checkpoint) {
+  return options.folder.empty() ? "" : options.folder + "/" + checkpoint.digest().substr(0, 16);
 }
 
 nlohmann::ordered_json distance_json(const CalibrationDistance& distance) {
@@ -55,68 +50,67 @@ nlohmann::ordered_json scales_json(const Scales& scales) {
             {"magnitudes", distance_json(figures.scales)}}}};
 }
 
-asio::awaitable<void> change(Service& service, const std::string& name) {
-  service.watch.ask_canaries(false);
-  const auto again = [&] { service.watch.ask_canaries(service.scales.current() == Scales::kModel); };
-  try {
-    co_await service.scales.change(name);
-  } catch (...) {
-    again();
-    throw;
-  }
-  again();
-}
-
 }  // namespace
-
-std::string Scales::current_in(const std::string& folder) {
-  std::string name;
-  if (!folder.empty()) std::getline(std::ifstream(current_file(folder)), name);
-  return name.empty() ? kModel : name;
-}
 
 Scales::Scales(asio::io_context& io, Driver& driver, std::shared_ptr<const Model> model, const Options& options)
     : driver_(driver),
-      model_(std::move(model)),
-      own_(model_->checkpoint()),
+      own_(model->checkpoint()),
       options_(options),
-      files_(options.folder),
-      current_(current_in(options.folder)),
-      timer_(io) {
-  if (options_.folder.empty()) return;
-  begin(checkpoint_of(current_));
-  driver_.beside_steps([this](Engine& engine) { collect(engine); });
+      folder_(folder_of(options, *own_)),
+      current_(read_current(folder_)),
+      timer_(io),
+      watched_(std::make_shared<Watched>()) {
+  if (folder_.empty()) return;
+  begin(*checkpoint_of(current_));
+  if (!watched_->calibration) return;
+  fs::create_directories(folder_);
+  driver_.beside_steps([watched = watched_](Engine& engine) {
+    watched->collect(engine);
+    return false;
+  });
   wait_to_save();
 }
 
-void Scales::begin(const std::shared_ptr<const Checkpoint>& checkpoint) {
-  auto made = Calibration::create(*checkpoint, options_.calibration);
-  if (!made.ok()) throw std::runtime_error("--scales: " + made.status().message());
-  const std::lock_guard lock(mutex_);
-  calibration_ = std::move(made).value();
+void Scales::use_current(const Options& options, const Model& model, Engine& engine) {
+  const std::string folder = folder_of(options, *model.checkpoint()), name = read_current(folder);
+  if (name == kModel) return;
+  const auto scaled = with_scales(model.checkpoint(), file_in(folder, name));
+  const Status status = scaled.ok() ? engine.set_scales(*scaled) : scaled.status();
+  if (!status.ok())
+    throw std::runtime_error(fmt::format("{}; {}/current.json names the scales in use", status.message(), folder));
 }
 
-void Scales::collect(Engine& engine) {
+void Scales::begin(const Checkpoint& checkpoint) {
+  auto made = Calibration::create(checkpoint, options_.calibration);
+  if (made.status().code() == StatusCode::kUnsupported) return;  // it has no clips
+  if (!made.ok()) throw std::runtime_error("--scales: " + made.status().message());
+  const std::lock_guard lock(watched_->mutex);
+  watched_->calibration = std::move(made).value();
+}
+
+void Scales::Watched::collect(Engine& engine) {
   const Clock::time_point begin = Clock::now();
-  if (begin < next_) return;
-  const std::lock_guard lock(mutex_);
-  const bool was_frozen = calibration_->figures().frozen;
-  const Result<bool> counted = engine.calibrate(*calibration_);
+  if (begin < next) return;
+  const std::lock_guard lock(mutex);
+  const bool was_frozen = calibration->figures().frozen;
+  const Result<bool> counted = engine.calibrate(*calibration);
   const Clock::time_point end = Clock::now();
-  next_ = end + std::clamp<Clock::duration>(kRest * (end - begin), std::chrono::milliseconds(1), kLongestRest);
-  if (!counted.ok() || was_frozen || !calibration_->figures().frozen) return;
-  const CalibrationFigures figures = calibration_->figures();
+  next = end + std::clamp<Clock::duration>(kRest * (end - begin), std::chrono::milliseconds(1), kLongestRest);
+  const CalibrationFigures figures = calibration->figures();
+  if (!counted.ok() || was_frozen || !figures.frozen) return;
   tools::print(
       stderr,
       "kaiju-server: the calibration of keys and values is frozen: what comes is far from what the scales were "
       "made from (tokens {:.4f} nats, usually {:.4f}; magnitudes {:.4f}, usually {:.4f}); "
-      "docs/operations.md, \"Calibration drift\"\n",
+      "docs/operations.md, \"Calibration\"\n",
       figures.tokens.newest, figures.tokens.mean, figures.scales.newest, figures.scales.mean);
 }
 
+std::vector<std::string> Scales::names() const { return names_in(folder_); }
+
 std::shared_ptr<const Checkpoint> Scales::checkpoint_of(const std::string& name) const {
   if (name == kModel) return own_;
-  auto made = with_scales(own_, files_.path_of(name));
+  auto made = with_scales(own_, file_in(folder_, name));
   if (!made.ok()) throw of_status(made.status(), "scales");
   return *made;
 }
@@ -135,9 +129,10 @@ asio::awaitable<Status> Scales::set(std::shared_ptr<const Checkpoint> checkpoint
 }
 
 asio::awaitable<void> Scales::change(std::string name) {
-  if (!files_.has(name))
-    throw Failure{404, fmt::format("there are no scales \"{}\"; there are: {}", name, fmt::join(names(), ", ")),
-                  "scales", "scales_not_found"};
+  const std::vector<std::string> known = names();
+  if (std::find(known.begin(), known.end(), name) == known.end())  // so no name leads out of the folder
+    throw Failure{404, fmt::format("there are no scales \"{}\"; there are: {}", name, fmt::join(known, ", ")), "scales",
+                  "scales_not_found"};
   if (changing_) throw Failure{409, "the scales are being changed: try again", {}, "conflict"};
   if (name == current_) co_return;
   const std::shared_ptr<const Checkpoint> next = checkpoint_of(name), before = checkpoint_of(current_);
@@ -149,17 +144,18 @@ asio::awaitable<void> Scales::change(std::string name) {
     throw Failure{409, "a reply took too long: the scales are as they were; try again", {}, "conflict"};
   if (!status.ok()) throw of_status(status, "scales");
   previous_ = std::exchange(current_, name);
-  begin(next);
-  name_current(options_.folder, name);
+  begin(*next);
+  write_current(folder_, name);
 }
 
 std::string Scales::save() {
-  std::unique_lock lock(mutex_);
-  const Result<KvScales> made = calibration_ ? calibration_->propose() : Status(StatusCode::kNotFound, "no --scales");
+  std::unique_lock lock(watched_->mutex);
+  const Result<KvScales> made =
+      watched_->calibration ? watched_->calibration->propose() : Status(StatusCode::kNotFound, "no --scales");
   lock.unlock();
   if (!made.ok()) throw of_status(made.status(), "collection");
   const std::string name = fmt::format("{:%Y%m%d-%H%M%S}", fmt::gmtime(std::time(nullptr)));
-  if (const Status written = write_scales(*own_, *made, files_.path_of(name)); !written.ok())
+  if (const Status written = write_scales(*own_, *made, file_in(folder_, name)); !written.ok())
     throw of_status(written, "collection");
   return name;
 }
@@ -179,24 +175,25 @@ void Scales::wait_to_save() {
 }
 
 void Scales::thaw() {
-  const std::lock_guard lock(mutex_);
-  if (calibration_) calibration_->thaw();
+  const std::lock_guard lock(watched_->mutex);
+  if (watched_->calibration) watched_->calibration->thaw();
 }
 
 void Scales::reset() {
-  const std::lock_guard lock(mutex_);
-  if (calibration_) calibration_->reset();
+  const std::lock_guard lock(watched_->mutex);
+  if (watched_->calibration) watched_->calibration->reset();
 }
 
 ScalesCounts Scales::counts() const {
-  const std::lock_guard lock(mutex_);
-  return {calibration_.has_value(), calibration_ ? calibration_->figures() : CalibrationFigures()};
+  const std::lock_guard lock(watched_->mutex);
+  return {watched_->calibration.has_value(),
+          watched_->calibration ? watched_->calibration->figures() : CalibrationFigures()};
 }
 
 void add_scale_routes(Server& server, Service& service) {
   server.route("GET", "/scales", [&service](Exchange& exchange) -> asio::awaitable<void> {
     service.tenants.want_trusted(exchange, "scales");
-    co_await exchange.answer(scales_json(service.scales));
+    co_await exchange.answer(scales_json(service.checkpoints.current()->scales));
   });
   server.route("POST", "/scales", [&service](Exchange& exchange) -> asio::awaitable<void> {
     service.tenants.want_trusted(exchange, "scales");
@@ -207,19 +204,23 @@ void add_scale_routes(Server& server, Service& service) {
     if (name.empty() == collection.empty())
       throw bad_request(
           "give scales, the name of a set such as \"model\", or collection: \"save\", \"thaw\" or \"reset\"", "scales");
-    if (!service.scales.counts().watched)
-      throw Failure{404, "this server watches no keys and values: --scales FOLDER", {}, "not_found"};
+    Scales& scales = service.checkpoints.current()->scales;
+    if (!scales.counts().watched)
+      throw Failure{404,
+                    "no keys and values are watched, which wants --scales FOLDER and a checkpoint with clips",
+                    {},
+                    "not_found"};
     if (!name.empty())
-      co_await change(service, name);
+      co_await scales.change(name);
     else if (collection == "save")
-      (void)service.scales.save();
+      (void)scales.save();
     else if (collection == "thaw")
-      service.scales.thaw();
+      scales.thaw();
     else if (collection == "reset")
-      service.scales.reset();
+      scales.reset();
     else
       throw bad_request("collection must be \"save\", \"thaw\" or \"reset\"", "collection");
-    co_await exchange.answer(scales_json(service.scales));
+    co_await exchange.answer(scales_json(service.checkpoints.current()->scales));
   });
 }
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "blocked.hpp"
-#include "driver.hpp"
+#include "checkpoints.hpp"
 #include "gate.hpp"
 #include "grammar.hpp"
 #include "http.hpp"
@@ -17,17 +17,14 @@
 
 namespace kaiju::server {
 
-class Heads;
 class Recorder;
-class Scales;
 class Watch;
 
 struct Service {
   asio::io_context& io;
   Server& server;
-  std::shared_ptr<const Model> model;
   std::string model_name;  // what clients call it
-  Driver& driver;
+  Checkpoints& checkpoints;
   Tenants& tenants;
   Metrics& metrics;
   Transcripts& transcripts;
@@ -36,13 +33,14 @@ struct Service {
   Gate& gate;
   BlockedLog& blocked_log;
   Recorder& recorder;
-  Heads& heads;
-  Scales& scales;
   Watch& watch;
   Defaults defaults;
   int64_t created;            // Unix time
   int request_seconds = 600;  // a request that takes longer is ended
 
+  // The current checkpoint's. Tokenizer, chat format, labels and vocabulary are those of every checkpoint that is
+  // served.
+  const Model& model() const { return *checkpoints.current()->model; }
   const Tokenizer& tokenizer() const;  // throws Failure where the model has none
   const ChatFormat& chat() const;      // likewise
 };

@@ -10,15 +10,20 @@
 #include <csignal>
 #include <cstdio>
 
-#include "driver.hpp"
+#include "checkpoints.hpp"
 #include "http.hpp"
 
 namespace kaiju::server {
 
 class Shutdown {
  public:
-  Shutdown(asio::io_context& io, Server& server, Driver& driver, int seconds)
-      : io_(io), server_(server), driver_(driver), signals_(io, SIGTERM, SIGINT), timer_(io), seconds_(seconds) {
+  Shutdown(asio::io_context& io, Server& server, Checkpoints& checkpoints, int seconds)
+      : io_(io),
+        server_(server),
+        checkpoints_(checkpoints),
+        signals_(io, SIGTERM, SIGINT),
+        timer_(io),
+        seconds_(seconds) {
     if (std::signal(SIGHUP, SIG_IGN) != SIG_IGN) signals_.add(SIGHUP);  // nohup has it ignored
     signals_.async_wait([this](auto error, int) {
       if (!error) begin();
@@ -42,10 +47,10 @@ class Shutdown {
     look();
   }
   void look() {
-    const bool idle = driver_.unfinished() == 0 && server_.answering() == 0;
+    const bool idle = checkpoints_.unfinished() == 0 && server_.answering() == 0;
     if (idle && ++idle_ > 2) return io_.stop();  // the last bytes have left
     if (Clock::now() > until_ + kGoodbye) return io_.stop();
-    if (Clock::now() > until_) driver_.cancel_all();
+    if (Clock::now() > until_) checkpoints_.cancel_all();
     timer_.expires_after(std::chrono::milliseconds(50));
     timer_.async_wait([this](auto error) {
       if (!error) look();
@@ -54,7 +59,7 @@ class Shutdown {
 
   asio::io_context& io_;
   Server& server_;
-  Driver& driver_;
+  Checkpoints& checkpoints_;
   asio::signal_set signals_;
   asio::steady_timer timer_;
   int seconds_, idle_ = 0;

@@ -17,23 +17,24 @@ constexpr size_t kTitleBytes = 60;
 
 }  // namespace
 
-std::optional<RequestId> BusyChats::request(const std::string& id) const {
-  const auto found = requests_.find(id);
-  return found == requests_.end() ? std::nullopt : std::optional(found->second);
+bool BusyChats::cancel(const std::string& id) const {
+  const auto found = runs_.find(id);
+  if (found != runs_.end()) server::cancel(*found->second);
+  return found != runs_.end();
 }
 
 void BusyChats::check_idle(const std::string& id) const {
   if (contains(id)) throw Failure{409, "a reply of this chat is being written: wait for it or stop it", {}, "busy"};
 }
 
-BusyChats::Mark::Mark(BusyChats& busy, std::string id, RequestId request)
-    : busy_(busy), id_(std::move(id)), request_(request) {
-  busy_.requests_[id_] = request;
+BusyChats::Mark::Mark(BusyChats& busy, std::string id, const Run& run) : busy_(busy), id_(std::move(id)), run_(run) {
+  busy_.runs_[id_] = &run;
 }
 
 // Another reply of the chat may have begun since.
 void BusyChats::Mark::end() {
-  if (busy_.request(id_) == request_) busy_.requests_.erase(id_);
+  if (const auto found = busy_.runs_.find(id_); found != busy_.runs_.end() && found->second == &run_)
+    busy_.runs_.erase(found);
 }
 
 void StoredChats::route(const char* method, const char* path, Route handler) {
@@ -76,10 +77,16 @@ asio::awaitable<Cast> StoredChats::load_cast(std::vector<ChatCharacter> wanted, 
   co_return cast_of(format(), characters, user);
 }
 
-bool StoredChats::cancel_reply(const std::string& id) {
-  const std::optional<RequestId> request = busy.request(id);
-  if (request) service.driver.cancel(*request);
-  return request.has_value();
+std::shared_ptr<Served> StoredChats::place(const LoadedChat& loaded) const {
+  const auto has_reply = [](const Turn& turn) { return !turn.input_tokens.empty() && !turn.replies.empty(); };
+  const std::vector<Turn>& turns = loaded.chat.turns;
+  Checkpoints& checkpoints = service.checkpoints;
+  Checkpoints::Began began = Checkpoints::Began::kNot;
+  if (std::any_of(turns.begin(), turns.end(), has_reply))
+    began = checkpoints.remembers(loaded.id) ? Checkpoints::Began::kWithCandidate : Checkpoints::Began::kBefore;
+  std::shared_ptr<Served> at = checkpoints.place(loaded.id, began);
+  if (at == checkpoints.candidate()) checkpoints.remember(loaded.id);
+  return at;
 }
 
 // Once is enough: every chat from before may be one.

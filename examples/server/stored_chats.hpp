@@ -4,12 +4,12 @@
 
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "chats.hpp"
 #include "kept_kv.hpp"
+#include "openai.hpp"
 #include "service.hpp"
 #include "store/store.hpp"
 #include "store_thread.hpp"
@@ -23,19 +23,19 @@ struct LoadedChat {
   Cast cast;
 };
 
-// The chats whose reply is being written, with the requests that write them.
+// The chats whose reply is being written, with the runs that write them.
 class BusyChats {
  public:
-  bool contains(const std::string& id) const { return requests_.contains(id); }
-  // Nothing where no reply of the chat is being written.
-  std::optional<RequestId> request(const std::string& id) const;
+  bool contains(const std::string& id) const { return runs_.contains(id); }
+  // Cancels the reply of a chat that is being written. Whether there was one.
+  bool cancel(const std::string& id) const;
   // Throws Failure where a reply of the chat is being written.
   void check_idle(const std::string& id) const;
 
-  // The chat is busy while this lives, or until end().
+  // The chat is busy while this lives, or until end(). The run must live as long.
   class Mark {
    public:
-    Mark(BusyChats& busy, std::string id, RequestId request);
+    Mark(BusyChats& busy, std::string id, const Run& run);
     ~Mark() { end(); }
     Mark(const Mark&) = delete;
     void end();
@@ -43,11 +43,11 @@ class BusyChats {
    private:
     BusyChats& busy_;
     std::string id_;
-    RequestId request_;
+    const Run& run_;
   };
 
  private:
-  std::map<std::string, RequestId> requests_;
+  std::map<std::string, const Run*> runs_;
 };
 
 class StoredChats {
@@ -63,7 +63,9 @@ class StoredChats {
   void route(const char* method, const char* path, Route handler);
 
   const ChatFormat& format() const { return service.chat(); }
-  size_t context() const { return static_cast<size_t>(service.driver.engine().info().context); }
+  size_t context() const { return service.checkpoints.current()->context(); }
+  // The checkpoint that writes a chat's next reply.
+  std::shared_ptr<Served> place(const LoadedChat& loaded) const;
   std::string owner(const Exchange& exchange) const { return keys ? service.tenants.of(exchange).name : ""; }
 
   // The chat that the path names. Throws Failure where its owner has none of this id.
@@ -71,9 +73,6 @@ class StoredChats {
   // Likewise, to change it: throws Failure where a reply of it is being written.
   asio::awaitable<LoadedChat> load_idle(Exchange& exchange);
   asio::awaitable<Cast> load_cast(std::vector<ChatCharacter> wanted, std::string user);
-  // Cancels the reply of a chat that is being written. Whether there was one.
-  bool cancel_reply(const std::string& id);
-
   Service& service;
   StoreThread store;
   const bool keys;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <stdexcept>
 
+#include "checkpoints.hpp"
 #include "failure.hpp"
 #include "messages.hpp"
 #include "openai.hpp"
@@ -25,14 +26,23 @@ void Tiers::set(const std::string& tier, const std::string& label, std::optional
     check_gate_limit(label.substr(kOfGate.size()), limit);
     if (tier.empty()) throw bad_request("a tier needs a name");
   } else {
-    const Status set = engine_.set_limit(tier, label, limit);
-    if (!set.ok()) throw of_status(set);
+    checkpoints_.for_each([&](Served& served) {
+      const Status set = served.driver.engine().set_limit(tier, label, limit);
+      if (!set.ok()) throw of_status(set);
+    });
     in_engine_.insert(tier);
   }
   if (limit)
     limits_[tier][label] = *limit;
   else
     limits_[tier].erase(label);
+}
+
+void Tiers::set_all(Engine& engine) const {
+  for (const auto& [tier, limits] : limits_)
+    for (const auto& [label, limit] : limits)
+      if (!label.starts_with(kOfGate))
+        if (const Status set = engine.set_limit(tier, label, limit); !set.ok()) throw of_status(set);
 }
 
 void Tiers::set(const std::string& text) {

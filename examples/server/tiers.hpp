@@ -14,10 +14,13 @@
 
 namespace kaiju::server {
 
+class Checkpoints;
+
 class Tiers {
  public:
   // `gate_labels`: those of the server's gate; none: it has no gate.
-  Tiers(Engine& engine, std::vector<std::string> gate_labels) : engine_(engine), gate_labels_(std::move(gate_labels)) {}
+  Tiers(Checkpoints& checkpoints, std::vector<std::string> gate_labels)
+      : checkpoints_(checkpoints), gate_labels_(std::move(gate_labels)) {}
 
   // Throws Failure where there is no such label, or the limit is out of range. nullopt: no limit.
   void set(const std::string& tier, const std::string& label, std::optional<double> limit);
@@ -30,13 +33,15 @@ class Tiers {
   void apply(const Tenant& tenant, Wanted& wanted) const;
   // The limit of a label of the classifier for a request.
   double limit(const Wanted& wanted, const std::string& label) const;
+  // Gives a checkpoint that comes later all limits. Throws Failure.
+  void set_all(Engine& engine) const;
   const std::map<std::string, std::map<std::string, double>>& all() const { return limits_; }
 
  private:
   std::string of(const Tenant& tenant, const std::string& asked) const;
   void check_gate_limit(const std::string& label, std::optional<double> limit) const;
 
-  Engine& engine_;
+  Checkpoints& checkpoints_;
   const std::vector<std::string> gate_labels_;
   std::string default_;
   std::map<std::string, std::map<std::string, double>> limits_;  // by tier and label, "gate.violence" too

@@ -30,7 +30,8 @@ class Transcripts {
   // The history that ended with a reply, and how the reply ended.
   struct Kept {
     std::vector<int32_t> tokens;
-    bool stopped = false;  // its last token is a stop token
+    bool stopped = false;    // its last token is a stop token
+    std::string checkpoint;  // that wrote the reply
   };
 
   // `whose`: the salt, so that nobody is given somebody else's tokens. The reply is the last of `messages`.

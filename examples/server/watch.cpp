@@ -35,32 +35,40 @@ class Watch::Reply final : public Sink {
   tools::CanaryDigest digest_;
 };
 
-Watch::Watch(boost::asio::io_context& io, Driver& driver, const Model& model, const Options& options)
-    : driver_(driver),
+Watch::Watch(boost::asio::io_context& io, Checkpoints& checkpoints, const Options& options)
+    : checkpoints_(checkpoints),
       scrub_bytes_(options.scrub_bytes_a_second),
       between_canaries_(options.canary_seconds),
       timer_(io) {
   if (!options.canaries.empty()) {
     file_ = tools::read_canaries(options.canaries);
-    if (file_.model != model.checkpoint()->digest())
+    if (file_.model != checkpoints.current()->digest())
       throw std::runtime_error(options.canaries + ": has the canaries of another model: kaiju-canary MODEL --out FILE");
     wait_for_canary();
   }
-  if (scrub_bytes_ > 0) driver_.beside_steps([this](Engine& engine) { scrub(engine); });
+  begin(*checkpoints.current());
 }
 
-void Watch::scrub(Engine& engine) {
+void Watch::begin(Served& served) {
+  if (scrub_bytes_ == 0) return;
+  served.driver.beside_steps([this, next = Clock::time_point()](Engine& engine) mutable {
+    scrub(engine, next);
+    return false;
+  });
+}
+
+void Watch::scrub(Engine& engine, Clock::time_point& next) {
   const Clock::time_point now = Clock::now();
-  if (now < next_scrub_) return;
+  if (now < next) return;
   const Result<Scrubbed> looked = engine.scrub(static_cast<size_t>(std::min(kPartBytes, scrub_bytes_)));
   if (looked.status().code() == StatusCode::kBusy) return;
   if (!looked.ok()) {
-    next_scrub_ = now + std::chrono::hours(1);
+    next = now + std::chrono::hours(1);
     return found(looked.status().message());
   }
   const double seconds = static_cast<double>(looked->bytes) / static_cast<double>(scrub_bytes_);
   const double wait = engine.pending() > 0 ? kBusyFactor * seconds : seconds;
-  next_scrub_ = now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(wait));
+  next = now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(wait));
   scrubbed_bytes_ += looked->bytes;
   if (!looked->whole) return;
   ++scrub_passes_;
@@ -76,16 +84,17 @@ void Watch::wait_for_canary() {
 
 void Watch::ask_canary() {
   wait_for_canary();
-  if (!asks_) return;
+  Served& served = *checkpoints_.current();
+  if (file_.model != served.digest() || served.scales.may_differ()) return;
   const tools::Canary& canary = file_.canaries[next_];
   next_ = (next_ + 1) % file_.canaries.size();
-  const std::vector<int32_t> prompt = tools::prompt_of(canary, driver_.engine().info().vocab_size);
-  (void)driver_.submit(prompt, tools::options_of(canary), std::make_shared<Reply>(*this, canary));
+  const std::vector<int32_t> prompt = tools::prompt_of(canary, served.driver.engine().info().vocab_size);
+  (void)served.driver.submit(prompt, tools::options_of(canary), std::make_shared<Reply>(*this, canary));
 }
 
 void Watch::heard(const tools::Canary& canary, const std::string& digest) {
   ++canaries_;
-  if (digest == canary.digest || !asks_) return;
+  if (digest == canary.digest || checkpoints_.current()->scales.may_differ()) return;
   ++canaries_wrong_;
   found(fmt::format("canary {} has the digest {} instead of {}: this machine does not compute what it should",
                     canary.number, digest, canary.digest));

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "../tools/canary.hpp"
-#include "driver.hpp"
+#include "checkpoints.hpp"
 #include "metrics.hpp"
 
 namespace kaiju::server {
@@ -23,12 +23,11 @@ class Watch {
     std::string canaries;              // file; empty: none
     int canary_seconds = 60;           // from one canary to the next
   };
-  // Throws std::runtime_error where the canaries are another model's.
-  Watch(boost::asio::io_context& io, Driver& driver, const Model& model, const Options& options);
-
-  // Canaries are known for the model's own scales of keys and values: while others are in use, none is asked. I/O
-  // thread.
-  void ask_canaries(bool ask) { asks_ = ask; }
+  // Throws std::runtime_error where the canaries are another model's than that of the current checkpoint. While another
+  // checkpoint, or another set of scales, is the current one, none are asked.
+  Watch(boost::asio::io_context& io, Checkpoints& checkpoints, const Options& options);
+  // Looks at the weights of a checkpoint from now on.
+  void begin(Served& served);
 
   // Why the machine is not to be trusted; empty: nothing was found. Any thread.
   std::string damage() const;
@@ -37,20 +36,18 @@ class Watch {
 
  private:
   class Reply;
-  void scrub(Engine& engine);  // on the thread that steps
+  void scrub(Engine& engine, std::chrono::steady_clock::time_point& next);  // on the thread that steps
   void wait_for_canary();
   void ask_canary();
   void heard(const tools::Canary& canary, const std::string& digest);
   void found(const std::string& what);
 
-  Driver& driver_;
+  Checkpoints& checkpoints_;
   const int64_t scrub_bytes_;
   const std::chrono::seconds between_canaries_;
   tools::CanaryFile file_;
   size_t next_ = 0;
-  bool asks_ = true;
   boost::asio::steady_timer timer_;
-  std::chrono::steady_clock::time_point next_scrub_{};
   std::atomic<uint64_t> scrubbed_bytes_ = 0, scrub_passes_ = 0, canaries_ = 0, canaries_wrong_ = 0;
   std::atomic<int64_t> last_pass_ = 0;
   mutable std::mutex mutex_;  // of damage_

@@ -32,6 +32,7 @@
 #include "kaiju/format/scales.hpp"
 #include "kaiju/run/devices.hpp"
 #include "kaiju/run/executors.hpp"
+#include "kaiju/run/memory_need.hpp"
 #include "kaiju/text/chat.hpp"
 #include "kaiju/text/message_gate.hpp"
 #include "kaiju/text/tokenizer.hpp"
@@ -52,6 +53,9 @@ struct RunOptions {
   // Path of the file for KV that is evicted from the cache. The file is created (open_block_file) if
   // engine.cache.file_bytes is set.
   std::string tier_file;
+  // Most bytes that the engine may take on its device (MemoryNeed::on_device); kFreeMemory: what is free there, and on
+  // the host; 0: no limit. create_engine then returns kOutOfMemory before it takes anything.
+  int64_t memory_limit = 0;
 };
 
 // Config, weights and tokenizer of a model. A Model is immutable after the load. Any thread may use a Model, and any
@@ -78,6 +82,8 @@ class Model {
   // model's chat format, or without if it has none.
   Result<Conversation> create_conversation(const std::shared_ptr<Engine>& engine, std::span<const int32_t> head) const;
 
+  // Returns the memory that create_engine would take. A model that was loaded with Verify::kNone will do.
+  Result<MemoryNeed> memory_need(const RunOptions& options = {}) const;
   // Creates an engine that computes with this model. The engine keeps alive the parts of the model that it needs.
   Result<std::shared_ptr<Engine>> create_engine(const RunOptions& options = {}) const;
 
@@ -126,6 +132,7 @@ class Session {
   ~Session();
 
   SessionId id() const { return id_; }
+  const std::shared_ptr<Engine>& engine() const { return engine_; }
   Result<Session> fork(size_t length) const;
   Status truncate(size_t length);
   Result<std::vector<int32_t>> tokens() const;
@@ -140,6 +147,7 @@ class Session {
                          const Function<bool(std::string_view text)>& on_text = {});
 
  private:
+  friend class Rollout;  // kaiju/rollout.hpp
   Session(std::shared_ptr<Engine> engine, SessionId id) : engine_(std::move(engine)), id_(id) {}
   static Result<Session> adopt(const std::shared_ptr<Engine>& engine, Result<SessionId> id);
   Status check_not_moved() const;

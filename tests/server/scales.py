@@ -108,10 +108,11 @@ class Scales(unittest.TestCase):
                                         ({"collection": "save"}, 404, "nothing was collected"),
                                         ({"scale": "model"}, 400, "scale")):
                 self.assertIn(says, self.call(server, "POST", "/scales", value, status)["error"]["message"])
-            pathlib.Path(folder, "bad.safetensors").write_bytes(b"no such file" * 100)
+            own, = pathlib.Path(folder).iterdir()  # of this checkpoint
+            (own / "bad.safetensors").write_bytes(b"no such file" * 100)
             self.assertIn("bad.safetensors", self.call(server, "POST", "/scales", {"scales": "bad"}, 500)["error"]["message"])
-            pathlib.Path(folder, "current").write_text("bad\n")
-            self.assertIn("the file `current`", refused("--scales", folder))
+            (own / "current.json").write_text('{"current": "bad"}')
+            self.assertIn("current.json names the scales in use", refused("--scales", folder))
         plain = Running()
         self.addCleanup(plain.stop)
         self.assertIn("--scales FOLDER", self.call(plain, "POST", "/scales", {"scales": "model"}, 404)["error"]["message"])

@@ -12,8 +12,9 @@ Options are keywords, named as in kaiju.h after the scope. Errors are kaiju.Erro
 threads may ask one engine for replies, and `async for text in session.stream(...)` works without a thread for each.
 """
 
-from ._c import (MOST_TEXT_BYTES, CalibrationFigures, Chat, ConversationInfo, Device, Kind, Metrics, Part, Property,
-                 Reason, Reuse, Role, Sampler, Saturation, ShareOf, ShareUsage, Status, TextProperty)
+from ._c import (FREE_MEMORY, MOST_TEXT_BYTES, CalibrationFigures, Chat, ConversationInfo, Device, Kind, MemoryNeed,
+                 Metrics, Part, Property, Reason, Reuse, Role, Sampler, Saturation, ShareOf, ShareUsage, Status,
+                 TextProperty)
 from ._library import build_info, loaded_from, status_name, version, version_number
 from .bundled import Card, character_names, gate_path, model_path
 from .calibration import Calibration
@@ -27,17 +28,19 @@ from .model import DeviceInfo, Message, Model, Placed, Runtime, chat_turns_to_dr
 from .options import Option, Options, option_describe, option_find, option_list, sampler_describe
 from .prefix import Prefix
 from .records import Replayed, record_describe, record_tokens
+from .rollout import Phase, Rollout, RolloutInfo
 from .session import Session
 from .stream import Stream
 
 __version__ = version()
 
 __all__ = [
-    "BadModel", "Busy", "Calibration", "CalibrationFigures", "Cancelled", "Card", "Chat", "Closed", "Conversation", "ConversationInfo", "Device",
-    "DeviceInfo", "DeviceLost", "Engine", "EngineInfo", "Error", "Event", "Gate", "InputOutput", "Internal",
-    "InvalidArgument", "Kind", "LibraryMissing", "MOST_TEXT_BYTES", "Message", "Metrics", "Model", "NotFound",
-    "Option", "Options", "OutOfMemory", "Part", "Placed", "Prefix", "Property", "Reason", "Replayed", "Reply", "Request",
-    "Reuse", "Role", "Runtime", "Sampler", "Saturation", "Session", "ShareOf", "ShareUsage", "Status", "Stream", "TextProperty",
+    "BadModel", "Busy", "Calibration", "CalibrationFigures", "Cancelled", "Card", "Chat", "Closed", "Conversation",
+    "ConversationInfo", "Device", "DeviceInfo", "DeviceLost", "Engine", "EngineInfo", "Error", "Event", "FREE_MEMORY",
+    "Gate", "InputOutput", "Internal", "InvalidArgument", "Kind", "LibraryMissing", "MOST_TEXT_BYTES", "MemoryNeed",
+    "Message", "Metrics", "Model", "NotFound", "Option", "Options", "OutOfMemory", "Part", "Phase", "Placed", "Prefix",
+    "Property", "Reason", "Replayed", "Reply", "Request", "Reuse", "Role", "Rollout", "RolloutInfo", "Runtime",
+    "Sampler", "Saturation", "Session", "ShareOf", "ShareUsage", "Status", "Stream", "TextProperty",
     "Unsupported", "WrongType", "build_info",
     "character_names", "chat_turns_to_drop", "gate_path", "loaded_from", "model_path", "option_describe",
     "option_find", "option_list", "record_describe", "record_tokens", "sampler_describe", "status_name", "version",

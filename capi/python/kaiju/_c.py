@@ -277,11 +277,28 @@ class Volatile(Struct):
                 ("prompt_tokens", I32), ("stable_tokens", I32), ("stable_behind_history", I32), ("reserved2", I32)]
 
 
+class MemoryNeed(Struct):
+    """kaiju_memory_need: bytes that an engine would take."""
+
+    _fields_ = [("struct_size", SIZE), ("device", I32), ("reserved", I32), ("weight_bytes", U64), ("kv_bytes", U64),
+                ("workspace_bytes", U64), ("host_tier_bytes", U64)]
+
+
+class RolloutInfo(Struct):
+    """kaiju_rollout_info."""
+
+    _fields_ = [("struct_size", SIZE), ("phase", I32), ("share", I32), ("warm_left", U64), ("current", P), ("other", P)]
+
+
+FREE_MEMORY = -1  # KAIJU_FREE_MEMORY
+WHOLE_SHARE = 10000  # KAIJU_WHOLE_SHARE
+
 STRUCTS = {"option_info": OptionInfo, "device_info": DeviceInfo, "engine_info": EngineInfo, "message": Message,
            "event": Event, "metrics": Metrics, "conversation_info": ConversationInfo, "guide": Guide,
            "replayed": Replayed, "volatile": Volatile, "share": Share, "share_usage": ShareUsage,
            "calibration_options": CalibrationOptions, "calibration_figures": CalibrationFigures,
-           "saturation": Saturation}
+           "saturation": Saturation,
+           "memory_need": MemoryNeed, "rollout_info": RolloutInfo}
 
 CLOCK = c.CFUNCTYPE(I64, P)
 LOGITS = c.CFUNCTYPE(None, P, SIZE, P, SIZE, P)
@@ -392,6 +409,19 @@ FUNCTIONS: Dict[str, Tuple[object, ...]] = {
     "prefix_warm": (I32, P, P, SIZE, P, P, P, P, P),
     "prefix_pin": (I32, P, P, P),
     "prefix_destroy": (None, P),
+    "model_memory_need": (I32, P, P, P, P),
+    "rollout_create": (I32, P, I32, P, P),
+    "rollout_destroy": (None, P),
+    "rollout_begin": (I32, P, P, P),
+    "rollout_add_prefix": (I32, P, P, SIZE, P, P),
+    "rollout_warm": (I32, P, I32, P, P),
+    "rollout_set_share": (I32, P, I32, P),
+    "rollout_promote": (I32, P, P),
+    "rollout_roll_back": (I32, P, P),
+    "rollout_take_drained": (P, P),
+    "rollout_engine_for": (P, P, P, SIZE),
+    "rollout_next_turn": (I32, P, P, P, SIZE, P, P),
+    "rollout_describe": (I32, P, P),
     "gate_load": (I32, P, P, P),
     "gate_destroy": (None, P),
     "gate_label_count": (SIZE, P),

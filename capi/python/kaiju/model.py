@@ -161,6 +161,13 @@ class Model(Handle):
         return "Model(closed)" if self.closed else f"Model({self.name!r}, vocabulary={self.vocabulary})"
 
     # -- facts --
+    def memory_need(self, *, options: AnyOptions = None, **values: Any) -> _c.MemoryNeed:
+        """kaiju_model_memory_need: what an engine with these options would take; nothing is taken."""
+        need = _c.MemoryNeed()
+        with bag(("engine",), options, values) as read:
+            call(lib.kaiju_model_memory_need, self._handle, read._handle, c.byref(need))
+        return need
+
     def number(self, which: int) -> Optional[int]:
         """kaiju_model_number: a Property; None where the model has none."""
         value = c.c_int64()

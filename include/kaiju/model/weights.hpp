@@ -74,6 +74,8 @@ struct Weights {
   Weights(Weights&&) = default;  // not copyable: the views of a copy would point into the original
   Weights& operator=(Weights&&) = default;
   static Result<Weights> from(std::shared_ptr<const Checkpoint> checkpoint);
+  // Reads the classifier alone, which is quick: the rest stays empty.
+  static Weights classifier_from(std::shared_ptr<const Checkpoint> checkpoint);
 };
 
 namespace detail {
@@ -84,6 +86,7 @@ class WeightReader {
 
   double scalar(const std::string& name) const { return static_cast<double>(file_.view<float>(name)[0]); }
   std::span<const float> floats(const std::string& name) const { return file_.view<float>(name); }
+  double final_clip() const { return has_clips(file_.config().shape) ? scalar("final.in_clip") : 127.0; }
   Matrix matrix(const std::string& name) const {
     const TensorInfo& tensor = *file_.find(name + ".weight");
     return {file_.view<int8_t>(name + ".weight").data(), file_.view<int32_t>(name + ".row_sum").data(),
@@ -182,7 +185,23 @@ inline void read_scaled_layer(WeightReader& file, Weights& w, int32_t index, Lay
   layer.z = static_cast<float>(((1.0 / 127.0) / block) * (1.4426950408889634 * scale));
 }
 
+inline void read_classifier(WeightReader& file, double final_clip, Weights& w) {
+  w.classifier = file.linear("classifier", {final_clip / 127.0, 1.0});
+  const auto bias = file.floats("classifier.bias");
+  w.classifier_bias.assign(bias.begin(), bias.end());
+}
+
 }  // namespace detail
+
+inline Weights Weights::classifier_from(std::shared_ptr<const Checkpoint> checkpoint) {
+  const FloatState float_state;
+  Weights w;
+  detail::WeightReader file(*checkpoint, w);
+  w.config = checkpoint->config();
+  if (!w.config.labels.empty()) detail::read_classifier(file, file.final_clip(), w);
+  w.checkpoint = std::move(checkpoint);
+  return w;
+}
 
 // The loader has checked the checkpoint before, so every tensor that Weights::from reads exists and has the right
 // shape.
@@ -193,7 +212,7 @@ inline Result<Weights> Weights::from(std::shared_ptr<const Checkpoint> checkpoin
   w.config = checkpoint->config();
   const ModelConfig& config = w.config;
   const bool is_clipped = has_clips(config.shape);
-  const double final_clip = is_clipped ? file.scalar("final.in_clip") : 127.0;
+  const double final_clip = file.final_clip();
   const double in_scalar = file.scalar("embed.in_scalar");
   w.embed = file.matrix("embed");
   w.embed_scale = file.each("embed.scale", [=](double scale) { return scale * in_scalar; });
@@ -208,11 +227,7 @@ inline Result<Weights> Weights::from(std::shared_ptr<const Checkpoint> checkpoin
   }
   if (is_clipped) w.final_in = static_cast<float>(127.0 / final_clip);
   if (has_gains(config.shape)) w.final_gain = file.floats("final.gain");
-  if (!config.labels.empty()) {
-    w.classifier = file.linear("classifier", {final_clip / 127.0, 1.0});
-    const auto bias = file.floats("classifier.bias");
-    w.classifier_bias.assign(bias.begin(), bias.end());
-  }
+  if (!config.labels.empty()) detail::read_classifier(file, final_clip, w);
   for (int32_t r = 0; r < config.rope_count; ++r) {
     const auto table = checkpoint->view<uint64_t>("rope." + std::to_string(r));
     w.rope.emplace_back(table.begin(), table.end());

@@ -99,6 +99,20 @@ inline StepSizes step_sizes(const ModelConfig& config, int32_t rows, int32_t seg
   return sizes;
 }
 
+// Bytes of all that an executor computes a step of `rows` tokens and `slots` sequences in: the rooms, the rows that are
+// sampled from with their logits and scores, the tokens that each sequence has seen, and the rotary angles.
+inline int64_t workspace_bytes(const ModelConfig& config, bool packs_projections, int64_t rows, int64_t slots) {
+  int64_t bytes = 0;
+  for (const RoomSize& room : rooms_of(config, packs_projections))
+    bytes += (room.rows > 0 ? room.rows : rows) * static_cast<int64_t>(room.row_bytes);
+  const int64_t vocab = config.vocab_size;
+  bytes += slots * (static_cast<int64_t>(stream_bytes(config)) + vocab * int64_t{sizeof(float)} + vocab);
+  bytes += rows * config.label_count() * int64_t{sizeof(float)};
+  for (int32_t r = 0; r < config.rope_count; ++r)
+    bytes += rows * (config.rope_head_dim(r) / 2) * int64_t{sizeof(arith::CosSin)};
+  return bytes;
+}
+
 struct Workspace {
   std::array<std::byte*, kRoomCount> rooms{};
   std::vector<arith::CosSin*> angles;  // for each RoPE table: [rows, head_dim / 2]

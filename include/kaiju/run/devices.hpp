@@ -18,8 +18,9 @@ struct DeviceInfo {
   uint64_t memory_total = 0, memory_free = 0;  // bytes; 0: not known
 };
 
-// Looks at the machine again at every call. A GPU's free memory comes from NVIDIA's management library where that is
-// installed; no CUDA context is made for it.
+// Looks at the machine again at every call. The host's free memory is what the system says a program can have
+// (MemAvailable), and no more than the process's control group has left. A GPU's free memory comes from NVIDIA's
+// management library where that is installed; no CUDA context is made for it.
 std::vector<DeviceInfo> devices();
 
 }  // namespace kaiju

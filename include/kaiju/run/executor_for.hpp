@@ -66,9 +66,7 @@ class ExecutorFor final : public Executor {
   }
 
   Status set_head(const std::shared_ptr<const Checkpoint>& checkpoint) override {
-    Result<Weights> read = Weights::from(checkpoint);
-    if (!read.ok()) return read.status();
-    head_ = std::make_unique<Weights>(std::move(read).value());
+    head_ = std::make_unique<Weights>(Weights::classifier_from(checkpoint));
     weights_.classifier = head_->classifier;
     weights_.classifier_bias = head_->classifier_bias;
     weight_check_.reset();

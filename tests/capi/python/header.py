@@ -56,6 +56,12 @@ NAMES = {
     "conversation_restore": "Engine.restore_conversation",
     "conversation_restore_file": "Engine.restore_conversation_file",
     "prefix_warm": "Prefix", "prefix_pin": "Prefix.pin", "prefix_destroy": "Prefix.close",
+    "model_memory_need": "Model.memory_need",
+    "rollout_create": "Rollout", "rollout_destroy": "Rollout.close", "rollout_begin": "Rollout.begin",
+    "rollout_add_prefix": "Rollout.add_prefix", "rollout_warm": "Rollout.warm", "rollout_set_share": "Rollout.share",
+    "rollout_promote": "Rollout.promote", "rollout_roll_back": "Rollout.roll_back",
+    "rollout_take_drained": "Rollout.take_drained", "rollout_engine_for": "Rollout.engine_for",
+    "rollout_next_turn": "Rollout.next_turn", "rollout_describe": "Rollout.describe",
     "gate_load": "Gate", "gate_destroy": "Gate.close", "gate_label_count": "Gate.labels", "gate_label": "Gate.labels",
     "gate_score": "Gate.score",
     "generate": "Session.generate",  # computes the same through submit, step and poll, which streams share
@@ -63,7 +69,7 @@ NAMES = {
 ENUMS = {  # by the prefix of the constants
     "KAIJU_MODEL_": (kaiju.Property, kaiju.TextProperty), "KAIJU_ROLE_": (kaiju.Role,), "KAIJU_CHAT_": (kaiju.Chat,),
     "KAIJU_EVENT_": (kaiju.Kind,), "KAIJU_DONE_": (kaiju.Reason,), "KAIJU_REUSE_": (kaiju.Reuse,), "KAIJU_SHARE_": (kaiju.ShareOf,), "KAIJU_TURN_": (kaiju.Part,),
-    "KAIJU_SAMPLER_": (kaiju.Sampler,), "KAIJU_DEVICE_": (kaiju.Device,),
+    "KAIJU_SAMPLER_": (kaiju.Sampler,), "KAIJU_DEVICE_": (kaiju.Device,), "KAIJU_ROLLOUT_": (kaiju.Phase,),
     "KAIJU_": (kaiju.Status,),
 }
 # Fields that Python shows otherwise, or not.
@@ -173,6 +179,7 @@ class Header(Test):
         known = {f"{prefix}{each.name}": each.value for prefix, kinds in ENUMS.items() for kind in kinds
                  for each in kind}
         known["KAIJU_MOST_TEXT_BYTES"] = kaiju.MOST_TEXT_BYTES
+        known["KAIJU_FREE_MEMORY"], known["KAIJU_WHOLE_SHARE"] = kaiju.FREE_MEMORY, _c.WHOLE_SHARE
         header = {name: number for name, number in constants().items() if name not in options}
         self.assertGreater(len(header), 40)
         self.assertEqual(known, header)
