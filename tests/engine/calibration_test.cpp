@@ -174,7 +174,7 @@ TEST_CASE("a new set widens what saturates, narrows what is hardly used, and kee
     return ratio;
   };
   CHECK(ratio_of(60) == Approx(1.25f));
-  CHECK(ratio_of(30) == 1.0f);
+  CHECK(ratio_of(27) == 1.0f);
   CHECK(ratio_of(20) == Approx(0.85f).margin(0.06));
   CHECK(ratio_of(5) == Approx(0.8f));
 }
