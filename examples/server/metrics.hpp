@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kaiju/engine/calibration.hpp"
 #include "kaiju/engine/metrics.hpp"
 #include "kaiju/step/executor_info.hpp"
 #include "shares.hpp"

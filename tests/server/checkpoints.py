@@ -297,7 +297,7 @@ class Swaps(unittest.TestCase):
         self.assertIn("delete", refused("--checkpoints", str(self.folder)))
         for text in "", "{}", "[1]", '{"checkpoint": 1}', '{"checkpoint": "../next"}':
             (self.folder / "current.json").write_text(text)
-            self.assertIn("names no checkpoint", refused("--checkpoints", str(self.folder)))
+            self.assertIn("names no file", refused("--checkpoints", str(self.folder)))
 
     def test_chats_go_on_after_a_promotion_and_a_restart(self):
         kept = tempfile.TemporaryDirectory()
@@ -366,7 +366,7 @@ class Swaps(unittest.TestCase):
         server = self.start(keys=keys)
         for key, expect in (None, 401), ("key-of-ann", 403), ("key-of-admin", 200):
             headers = {"authorization": f"Bearer {key}"} if key else {}
-            for method, path, body in (("GET", "/checkpoints", None), ("POST", "/checkpoints", {"current": "next"}),
+            for method, path, body in (("GET", "/checkpoints", None), ("POST", "/checkpoints", {"checkpoint": "next"}),
                                        ("PATCH", "/checkpoints/next", {"share": 0}), ("DELETE", "/checkpoints/next", None)):
                 status = server.ask(method, path, body, headers)[0]
                 self.assertIn(status, (expect, 201) if expect == 200 else (401, 403) if key is None else (expect,), (method, key))
