@@ -129,7 +129,7 @@ class Incident:
 
 
 class Checkpoint(Incident):
-    alarm, limit = "KaijuCheckpointSurprise", 10
+    alarm, limit = "KaijuCandidate", 10
 
     def arguments(self):
         made = candidates().Checkpoint(self.options.model)
