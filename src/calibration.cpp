@@ -12,7 +12,8 @@ namespace {
 
 constexpr int32_t kBins = KvCounts::kBins;
 constexpr double kWiden = 1.25, kNarrowMost = 0.8, kUsedLeast = 0.75;
-constexpr double kDeviationLeast = 0.02;  // of the mean: a history that hardly varies makes no window far away
+constexpr double kDistanceLeast = 1e-9;   // nats
+constexpr double kDeviationLeast = 0.02;  // of logarithms: a history that hardly varies makes no window far away
 
 // Kullback-Leibler divergence of counts from those of `from`, each of which counts as half a count more, so that none
 // is impossible.
@@ -166,8 +167,11 @@ bool Calibration::left_out(const std::string& character, TimePoint now) {
 
 bool Calibration::Distances::is_far(double distance, const CalibrationOptions& options) const {
   if (static_cast<int32_t>(accepted.size()) < options.windows_known) return false;
-  const CalibrationDistance known = kaiju::distance(distance, accepted);
-  return distance > known.mean + options.sigmas * std::max(known.deviation, kDeviationLeast * known.mean);
+  std::vector<double> logarithms;
+  for (const double each : accepted) logarithms.push_back(std::log(std::max(each, kDistanceLeast)));
+  const CalibrationDistance known = kaiju::distance(0, logarithms);
+  return std::log(std::max(distance, kDistanceLeast)) >
+         known.mean + options.sigmas * std::max(known.deviation, kDeviationLeast);
 }
 
 double Calibration::token_distance() const { return divergence(std::span(window_tokens_), std::span(scales_.tokens)); }

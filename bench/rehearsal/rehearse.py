@@ -78,7 +78,7 @@ class Server:
 class Incident:
     """What is brought about. `limit`: minutes until its alarm."""
 
-    alarm, limit, servers, replies_stay = "", 10, 1, True
+    alarm, limit, servers, chats, replies_stay = "", 10, 1, 2, True
 
     def __init__(self, options, folder):
         self.options, self.folder, self.stopping, self.odd = options, folder, threading.Event(), False
@@ -156,10 +156,10 @@ class WorseCheckpoint(Checkpoint):
 
 class Drift(Incident):
     """What people write changes suddenly"""
-    alarm, limit = "KaijuCalibrationFrozen", 10
+    alarm, limit, chats = "KaijuCalibrationFrozen", 10, 8
 
     def arguments(self):
-        return ["--scales", str(self.folder), "--scales-window", "4"]
+        return ["--scales", str(self.folder), "--scales-window", "16"]
 
     def inject(self):
         self.odd = "text"
@@ -314,7 +314,7 @@ def rehearse(options, folder):
     failed = []
     try:
         threads = [threading.Thread(target=incident.talk, args=(seed,), daemon=True)
-                   for incident in incidents.values() for seed in range(2 * incident.servers)]
+                   for incident in incidents.values() for seed in range(incident.chats * incident.servers)]
         for thread in threads:
             thread.start()
         say(f"{len(incidents)} incidents; traffic for {options.before:g} minutes before them")

@@ -87,8 +87,7 @@ uint32_t printed_seed() {
 }  // namespace
 
 TEST_CASE("two windows far outside their history freeze the collection, of tokens or of ranges, and one does not") {
-  const uint32_t from =
-      1;  // one usual window in two hundred is far away: of some seeds it is the one after the odd one
+  const uint32_t from = printed_seed();
   for (const bool of_tokens : {true, false}) {
     Calibration own = calibration_of();
     MadeUpBlocks traffic(own, from);

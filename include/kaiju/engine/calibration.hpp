@@ -26,8 +26,8 @@ namespace kaiju {
 struct CalibrationOptions {
   int32_t window_blocks = 128;  // blocks of 64 tokens after which distances are computed
   // A window is far away if its distance is more than so many standard deviations above the mean of the accepted
-  // windows before it, of which there must be `windows_known`. Two windows in a row that are far away freeze the
-  // collection.
+  // windows before it, of which there must be `windows_known`; both are taken of logarithms, because distances are
+  // skewed. Two windows in a row that are far away freeze the collection.
   double sigmas = 3;
   int32_t windows_known = 16;
   // A character is left out whose blocks of today are more than so many times its mean of the seven days before. The
