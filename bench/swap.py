@@ -1,6 +1,6 @@
 """What changing the checkpoint costs, and what it survives (docs/operations.md#changing-the-checkpoint):
 
-    swap.py load  KAIJU_SERVER MODEL [--rate 4] [--seconds 60]   # time to the first token before a change and during it
+    swap.py load  KAIJU_SERVER MODEL --times 10 [--rate 12]   # time to the first token between changes and in them
     swap.py kills KAIJU_SERVER MODEL [--times 100]               # kill -9 in a change, then a start
     swap.py swaps KAIJU_SERVER KAIJU_MAKE [--times 10000]        # memory after so many changes of a small model
 """
@@ -100,23 +100,23 @@ def load(options):
                 time.sleep(random.expovariate(options.rate))
 
         offer(5, "first")
-        offer(options.seconds, "before")
-        said = {}
-        changing = threading.Thread(target=lambda: said.update(server.must("POST", "/checkpoints", {"checkpoint": "next"})))
-        begin = time.monotonic()
-        changing.start()
-        while changing.is_alive() or server.states().get("next") != "candidate":
-            offer(0.2, "loading and warming")
-        print(f"loaded and warm after {time.monotonic() - begin:.1f} s")
-        for share in 10, 50, 100:
-            server.must("PATCH", "/checkpoints/next", {"share": share})
-            offer(options.seconds / 3, f"share {share}%")
-        server.must("PATCH", "/checkpoints/next", {"promote": True})
-        offer(options.seconds / 3, "promoted")
+        for i in range(options.times):
+            offer(options.seconds, "no change")  # in turn, for other programs' load changes too
+            name = "model" if i % 2 else "next"
+            changing = threading.Thread(target=server.must, args=("POST", "/checkpoints", {"checkpoint": name}))
+            changing.start()
+            while changing.is_alive() or server.states().get(name) != "candidate":
+                offer(0.1, "loading and warming")
+            for share in 10, 50, 100:
+                server.must("PATCH", f"/checkpoints/{name}", {"share": share})
+                offer(2, f"share {share}%")
+            server.must("PATCH", f"/checkpoints/{name}", {"promote": True})
+            while name not in server.states() or len(server.states()) > 1:
+                offer(0.1, "the old one drains")
         for thread in threads:
             thread.join()
         server.end()
-    during = [value for name, values in found.items() if name not in ("first", "before", "promoted") for value in values]
+    during = [value for name, values in found.items() if name not in ("first", "no change") for value in values]
     for name, values in [*found.items(), ("in the change, all", during)]:
         lost = sum(value is None for value in values)
         values = [value for value in values if value is not None]
@@ -195,9 +195,9 @@ def main():
     parser.add_argument("what", choices=("load", "kills", "swaps"))
     parser.add_argument("server")
     parser.add_argument("model")
-    parser.add_argument("--times", type=int, default=100)
+    parser.add_argument("--times", type=int, default=100, help="changes, or kills")
     parser.add_argument("--rate", type=float, default=4, help="requests a second")
-    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seconds", type=float, default=8, help="between two changes")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     {"load": load, "kills": kills, "swaps": swaps}[options.what](options)

@@ -18,7 +18,8 @@ import threading
 import time
 import unittest
 
-from running import MODEL, Running, refused, wait_for
+import running
+from running import MODEL, Running, refused
 
 try:
     from checkpoint_files import changed
@@ -28,6 +29,11 @@ except ImportError as missing:
 
 SETTINGS = {"temperature": 0.7, "seed": 5, "max_tokens": 12}
 ASK = [{"role": "user", "content": "What do you like about the garden?"}]
+
+
+def wait_for(holds):
+    """Loading may take long on a machine that does much else."""
+    running.wait_for(holds, 240)
 
 
 def make_checkpoints(folder):
