@@ -15,6 +15,7 @@ import pathlib
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -276,7 +277,9 @@ class Prometheus:
                   "scrape_configs": [{"job_name": "kaiju", "static_configs": targets}]}
         file = folder / "prometheus.json"
         file.write_text(json.dumps(config))
-        self.port = 29090
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
         self.process = subprocess.Popen([program, f"--config.file={file}", f"--storage.tsdb.path={folder / 'data'}",
                                          f"--web.listen-address=127.0.0.1:{self.port}"],
                                         stdout=subprocess.DEVNULL, stderr=open(folder / "prometheus.log", "w"))
