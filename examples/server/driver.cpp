@@ -86,6 +86,12 @@ void Driver::beside_steps(std::function<void(Engine&)> call) {
   calls_.push_back([this, call = std::move(call)] { beside_ = call; });
 }
 
+void Driver::after_steps(std::function<void()> call) {
+  const std::lock_guard lock(mutex_);
+  calls_.push_back([this, call = std::move(call)] { after_ = call; });
+  engine_->wake();
+}
+
 void Driver::run_calls() {
   std::vector<std::function<void()>> calls;
   {
@@ -102,6 +108,7 @@ void Driver::run() {
     run_calls();
     // A step that failed for want of memory is tried again; a stopped engine answers at once, and waits for the host.
     const bool stepped = engine_->step().ok();
+    if (after_) after_();
     std::vector<Event> events;
     for (Event event; engine_->poll(event);) {
       guide(event);

@@ -60,6 +60,8 @@ class Driver {
   boost::asio::awaitable<void> between_steps(std::function<void(Engine&)> call);
   // From now on the thread makes this call between steps, many times a second. The call must not throw.
   void beside_steps(std::function<void(Engine&)> call);
+  // From now on the thread makes this call after each step. The call must not throw.
+  void after_steps(std::function<void()> call);
   // Ends the thread. Unfinished requests get no more events.
   void stop();
   size_t unfinished() const { return ongoing_.size(); }
@@ -84,7 +86,8 @@ class Driver {
   std::mutex mutex_;                                // of the next two
   std::unordered_map<RequestId, std::unique_ptr<Guide>> guides_;
   std::vector<std::function<void()>> calls_;
-  std::function<void(Engine&)> beside_;  // of the thread that steps
+  std::function<void(Engine&)> beside_;  // of the thread that steps, and so is the next
+  std::function<void()> after_;
   std::atomic<bool> stopping_ = false;
   std::thread thread_;
 };

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <random>
 
 #include "../tools/standard_streams.hpp"
@@ -18,6 +19,7 @@
 #include "chats.hpp"
 #include "failure.hpp"
 #include "heads.hpp"
+#include "kv_events.hpp"
 #include "openai.hpp"
 #include "options.hpp"
 #include "origins.hpp"
@@ -141,6 +143,29 @@ asio::ip::tcp::endpoint listen(Server& server, const Options& options) {
   }
 }
 
+// Null for none. `address`: where clients reach the server.
+std::shared_ptr<KvEvents> tell_routers(const Options& options, const std::string& model, const std::string& address,
+                                       Driver& driver) {
+  if (options.kv_events.empty()) return nullptr;
+  const KvEventOptions told{
+      .endpoint = options.kv_events,
+      .replay = options.kv_replay,
+      .topic = fmt::format("kv@{}@{}", options.kv_address.empty() ? address : options.kv_address, model),
+      .format = options.kv_format == "array" ? KvFormat::kArray : KvFormat::kMap,
+      .of_private = options.kv_private};
+  Engine& engine = driver.engine();
+  const KvEvents::Source source{.poll = [&](auto& events) { (void)engine.poll_cache(events, SIZE_MAX); },
+                                .cached =
+                                    [&](auto& events) {
+                                      if (auto all = engine.cached_blocks(); all.ok())
+                                        std::move(all->begin(), all->end(), std::back_inserter(events));
+                                    },
+                                .wake = [&] { engine.wake(); }};
+  auto routers = std::make_shared<KvEvents>(told, source);
+  driver.after_steps([routers] { routers->take(); });
+  return routers;
+}
+
 // Handlers that wait when the server ends refer to much that is destroyed before the io_context, so they end earlier.
 class Io : public asio::io_context {
  public:
@@ -149,6 +174,8 @@ class Io : public asio::io_context {
 };
 
 int serve(const Options& options) {
+  if (options.kv_private && !options.keys.empty())
+    throw std::runtime_error("--kv-private would tell the chats of all keys' users: leave it out, or --keys");
   raise_file_limit();
   const auto tls = options.tls_certificate.empty() ? nullptr : tls_context(options.tls_certificate, options.tls_key);
   ModelOptions loading;
@@ -163,6 +190,11 @@ int serve(const Options& options) {
   run.engine.cache.host_bytes = options.host_mib << 20;
   run.engine.max_waiting = 65536;
   run.engine.reserve_tokens = 64;
+  if (!options.kv_events.empty()) {
+    run.engine.cache.event_capacity = KvEvents::kMostWaiting;
+    run.engine.cache.event_tokens = true;
+    run.engine.cache.publish_private = options.kv_private;
+  }
   auto engine = (*model)->create_engine(run);
   if (!engine.ok()) throw std::runtime_error(engine.status().message());
 
@@ -250,8 +282,10 @@ int serve(const Options& options) {
   const auto endpoint = listen(server, options);
   const std::string address =
       endpoint.address().is_v6() ? "[" + endpoint.address().to_string() + "]" : endpoint.address().to_string();
-  tools::print("{} listens on {}://{}:{}\n", service.model_name, server.encrypted() ? "https" : "http", address,
-               endpoint.port());
+  const std::string reached = fmt::format("{}:{}", address, endpoint.port());
+  const auto routers = tell_routers(options, service.model_name, reached, driver);
+  service.kv_events = routers.get();
+  tools::print("{} listens on {}://{}\n", service.model_name, server.encrypted() ? "https" : "http", reached);
   std::fflush(stdout);
   asio::signal_set renamed(io, SIGUSR1);
   reopen_at_signal(renamed, log, blocked_log);

@@ -3,6 +3,7 @@
 
 #include "assets.hpp"
 #include "failure.hpp"
+#include "kv_events.hpp"
 #include "messages.hpp"
 #include "openai.hpp"
 #include "recorder.hpp"
@@ -70,6 +71,7 @@ std::string metrics_of(const Service& service, const Exchange& exchange) {
                                    .unfinished = service.driver.unfinished(),
                                    .journal = service.recorder.counts(),
                                    .watch = service.watch.counts(),
+                                   .kv_events = service.kv_events ? service.kv_events->counts() : KvEventCounts(),
                                    .accounts = service.tenants.accounts(),
                                    .shares = service.tenants.shares_of(engine),
                                    .by_key = service.tenants.may_see_others(exchange)});

@@ -8,6 +8,7 @@
 
 #include "kaiju/engine/metrics.hpp"
 #include "kaiju/step/executor_info.hpp"
+#include "kv_events.hpp"
 #include "shares.hpp"
 
 namespace kaiju::server {
@@ -61,6 +62,7 @@ struct Shown {
   size_t connections, unfinished;
   JournalCounts journal;
   WatchCounts watch;
+  KvEventCounts kv_events;
   const std::map<std::string, Account>& accounts;  // by the name of their key
   std::map<std::string, ShareUsage> shares;        // of the keys that have floors or ceilings
   bool by_key;                                     // accounts one by one, else their sum alone

@@ -18,6 +18,7 @@
 namespace kaiju::server {
 
 class Heads;
+class KvEvents;
 class Recorder;
 class Watch;
 
@@ -38,8 +39,9 @@ struct Service {
   Heads& heads;
   Watch& watch;
   Defaults defaults;
-  int64_t created;            // Unix time
-  int request_seconds = 600;  // a request that takes longer is ended
+  int64_t created;                      // Unix time
+  int request_seconds = 600;            // a request that takes longer is ended
+  const KvEvents* kv_events = nullptr;  // null: no routers are told
 
   const Tokenizer& tokenizer() const;  // throws Failure where the model has none
   const ChatFormat& chat() const;      // likewise

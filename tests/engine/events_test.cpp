@@ -35,8 +35,9 @@ struct Routed : Harness {
   }
   // How many events there were.
   size_t poll() {
-    size_t count = 0;
-    for (CacheEvent event; cache().events().poll(event); ++count) {
+    std::vector<CacheEvent> events;
+    REQUIRE(engine->poll_cache(events, SIZE_MAX).ok());
+    for (const CacheEvent& event : events) {
       const std::array<uint64_t, 2> name = {event.name.low, event.name.high};
       if (event.kind == CacheEventKind::kCleared) {
         believed.clear();
@@ -47,7 +48,7 @@ struct Routed : Harness {
         believed.erase(name);
       }
     }
-    return count;
+    return events.size();
   }
 
   std::set<std::array<uint64_t, 2>> believed;
