@@ -22,7 +22,7 @@ namespace kaiju::server {
 
 struct KvEventOptions {
   std::string endpoint, replay;  // of ZeroMQ, such as tcp://127.0.0.1:5557; replay may be empty: no such socket
-  std::string topic;             // kv@ADDRESS@MODEL
+  std::string topic;             // may be empty
   KvFormat format = KvFormat::kMap;
   bool of_private = false;  // blocks outside shared regions, too
 };

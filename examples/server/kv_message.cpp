@@ -49,15 +49,15 @@ class Writer {
   void batch(double seconds, std::span<const CacheEvent> events) {
     uint32_t runs = 0;
     for (size_t at = 0; at < events.size(); at += run_of(events.subspan(at))) ++runs;
-    Struct batch(format_, out_, 3);
-    batch.field("ts").pack(seconds);
-    batch.field("events").pack_array(runs);
+    out_.pack_array(3);
+    out_.pack(seconds);
+    out_.pack_array(runs);
     while (!events.empty()) {
       const size_t count = run_of(events);
       one(events.first(count));
       events = events.subspan(count);
     }
-    batch.field("data_parallel_rank").pack(0);
+    out_.pack(0);  // data_parallel_rank
   }
   std::string take() const { return {buffer_.data(), buffer_.size()}; }
 

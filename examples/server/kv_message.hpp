@@ -8,8 +8,8 @@
 
 namespace kaiju::server {
 
-// kMap: vLLM's own structs since they are maps, which vllm-router reads. kArray: the same fields by their place, as
-// vLLM sent them before, which llm-d reads.
+// How an event is written. kMap: its fields with their names, as vLLM does today and vllm-router reads. kArray: by
+// their place alone, as vLLM did before and llm-d reads. A batch is an array in both: time, events, rank.
 enum class KvFormat { kMap, kArray };
 
 // A batch of events, as KVEventBatch of vLLM has it. `seconds`: Unix time. Stored blocks that follow one another become

@@ -147,12 +147,14 @@ asio::ip::tcp::endpoint listen(Server& server, const Options& options) {
 std::shared_ptr<KvEvents> tell_routers(const Options& options, const std::string& model, const std::string& address,
                                        Driver& driver) {
   if (options.kv_events.empty()) return nullptr;
-  const KvEventOptions told{
-      .endpoint = options.kv_events,
-      .replay = options.kv_replay,
-      .topic = fmt::format("kv@{}@{}", options.kv_address.empty() ? address : options.kv_address, model),
-      .format = options.kv_format == "array" ? KvFormat::kArray : KvFormat::kMap,
-      .of_private = options.kv_private};
+  const bool array = options.kv_format == "array";
+  const KvEventOptions told{.endpoint = options.kv_events,
+                            .replay = options.kv_replay,
+                            .topic = !options.kv_topic.empty() ? options.kv_topic
+                                     : array                   ? fmt::format("kv@{}@{}", address, model)
+                                                               : "",
+                            .format = array ? KvFormat::kArray : KvFormat::kMap,
+                            .of_private = options.kv_private};
   Engine& engine = driver.engine();
   const KvEvents::Source source{.poll = [&](auto& events) { (void)engine.poll_cache(events, SIZE_MAX); },
                                 .cached =

@@ -85,8 +85,9 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
       ->needs(kv_events);
   option("--kv-format", options.kv_format, "FORM", "map, which vllm-router reads, or array, which llm-d reads")
       ->check(tools::name_from({"map", "array"}));
-  option("--kv-address", options.kv_address, "HOST:PORT",
-         "what routers call this server (default: the address and port that it listens on)");
+  option("--kv-topic", options.kv_topic, "TOPIC",
+         "topic of these messages (default: none for map; kv@ADDRESS:PORT@MODEL for array)")
+      ->needs(kv_events);
   app.add_flag("--kv-private", options.kv_private,
                "tell of the KV of chats, too, and not of characters alone: only without --keys")
       ->needs(kv_events);
