@@ -70,6 +70,7 @@ class ChatCompletion : public Completion {
     if (!service_.chat().format({&card, 1}, {}, head).ok()) return;
     const auto end = std::mismatch(head.begin(), head.end(), asked.tokens.begin(), asked.tokens.end()).first;
     head.erase(end, head.end());
+    if (head.empty()) return;
     asked.character =
         fmt::format("{}/{}/{:016x}", tenant_.name, key, XXH3_64bits(head.data(), head.size() * sizeof(int32_t)));
     asked.shared_tokens = static_cast<int32_t>(head.size());

@@ -1,6 +1,9 @@
 // Tiers: the index of stored blocks. Adds blocks to it and removes them. Part of tiers.hpp, which states the contract.
 #pragma once
 
+#include <algorithm>
+#include <vector>
+
 #include "kaiju/cache/tiers.hpp"
 
 namespace kaiju {

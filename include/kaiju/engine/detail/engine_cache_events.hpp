@@ -1,6 +1,7 @@
 // Engine's cache events: what routers are told. Part of engine_impl.hpp, and engine.hpp says what each call promises.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "kaiju/engine/detail/engine_impl.hpp"
