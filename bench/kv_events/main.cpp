@@ -10,13 +10,13 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <csignal>
+#include <random>
 #include <thread>
 #include <zmq.hpp>
 
 #include "examples/server/kv_events.hpp"
 #include "examples/tools/number_from.hpp"
 #include "examples/tools/program.hpp"
-#include "kaiju/base/random.hpp"
 #include "kaiju/step/executor_info.hpp"
 
 namespace {
@@ -51,7 +51,7 @@ class Traffic {
   void push() {
     if (count_ % 2 == 0) {
       int32_t tokens[kBlockTokens];
-      for (int32_t& token : tokens) token = static_cast<int32_t>(mix(++drawn_) % 128000);
+      for (int32_t& token : tokens) token = static_cast<int32_t>(random_() % 128000);
       events_.push_stored(name(count_), name(count_ - 2), tokens, CacheTier::kDevice, false);
     } else if (count_ > kHeld) {
       events_.push_removed(name(count_ - 1 - kHeld), {}, kBlockTokens, CacheTier::kDevice, false);
@@ -61,10 +61,11 @@ class Traffic {
 
  private:
   static constexpr uint64_t kHeld = 2000;
-  static BlockName name(uint64_t number) { return {mix(number), number}; }
+  static BlockName name(uint64_t number) { return {number * 0x9e3779b97f4a7c15, number}; }
 
   CacheEvents& events_;
-  uint64_t count_ = 0, drawn_ = 0;
+  uint64_t count_ = 0;
+  std::mt19937_64 random_{1};
 };
 
 int run(int argc, char** argv) {
@@ -84,9 +85,10 @@ int run(int argc, char** argv) {
   const auto poll = [&](std::vector<CacheEvent>& events) {
     for (CacheEvent event; queue.poll(event);) events.push_back(std::move(event));
   };
-  server::KvEvents events(
-      {.endpoint = endpoint, .format = format == "array" ? server::KvFormat::kArray : server::KvFormat::kMap},
-      {.poll = poll, .cached = [](auto&) {}, .wake = [] {}});
+  server::KvEventOptions told;
+  told.endpoint = endpoint;
+  told.format = format == "array" ? server::KvFormat::kArray : server::KvFormat::kMap;
+  server::KvEvents events(told, {.poll = poll, .cached = [](auto&) {}, .wake = [] {}});
   std::this_thread::sleep_for(std::chrono::seconds(2));  // the reader connects
   const double before = cpu_seconds();
   const Clock::time_point begin = Clock::now();
@@ -98,15 +100,15 @@ int run(int argc, char** argv) {
     std::this_thread::sleep_for(kStep);
   }
   const double cpu = cpu_seconds() - before, wall = std::chrono::duration<double>(Clock::now() - begin).count();
-  const server::KvEventCounts told = events.counts();
+  const server::KvEventCounts counts = events.counts();
   kill(reader, SIGKILL);
   waitpid(reader, nullptr, 0);
-  tools::print("{} events in {} messages, {:.0f} a minute: {:.2f}% of a core, {:.2f} us an event\n", told.events,
-               told.batches, 60 * static_cast<double>(told.events) / wall, 100 * cpu / wall,
-               1e6 * cpu / static_cast<double>(told.events));
+  tools::print("{} events in {} messages, {:.0f} a minute: {:.2f}% of a core, {:.2f} us an event\n", counts.events,
+               counts.batches, 60 * static_cast<double>(counts.events) / wall, 100 * cpu / wall,
+               1e6 * cpu / static_cast<double>(counts.events));
   return 0;
 }
 
 }  // namespace
 
-int main(int argc, char** argv) { return kaiju::tools::run_main("kaiju-kv-events", argc, argv, run); }
+int main(int argc, char** argv) { return kaiju::tools::run_main("kaiju-kv-events", run, argc, argv); }

@@ -7,6 +7,7 @@
 #include <array>
 #include <chrono>
 #include <deque>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -29,6 +30,8 @@ constexpr size_t kRingBatches = 10000;   // that are kept to be sent again, ...
 constexpr size_t kRingBytes = 64 << 20;  // ... and most of their bytes
 constexpr int kMostUnsent = 100000;      // messages to a subscriber that does not read; then it loses some
 constexpr auto kBetweenSnapshots = std::chrono::seconds(1);
+// A message costs as much as dozens of events, so the events of steps that follow one another quickly share one.
+constexpr auto kBetweenMessages = std::chrono::milliseconds(25);
 
 using Number = std::array<unsigned char, 8>;
 
@@ -135,13 +138,12 @@ class KvEvents::Sockets {
 
   bool full() {
     const std::lock_guard lock(mutex_);
-    return waiting_count_ >= kMostWaiting;
+    return waiting_.size() >= kMostWaiting;
   }
   void add(std::vector<CacheEvent> events) {
     {
       const std::lock_guard lock(mutex_);
-      waiting_count_ += events.size();
-      waiting_.push_back(std::move(events));
+      std::move(events.begin(), events.end(), std::back_inserter(waiting_));
     }
     bell_.ring();
   }
@@ -154,8 +156,10 @@ class KvEvents::Sockets {
                                           {publisher_.handle(), 0, ZMQ_POLLIN, 0}};
     if (replay_) items.push_back({replay_->handle(), 0, ZMQ_POLLIN, 0});
     while (!stopping_) {
-      zmq::poll(items, until_snapshot());
-      if (items[0].revents) send_waiting();
+      items[0].events = send_at_ ? 0 : ZMQ_POLLIN;
+      zmq::poll(items, std::min(until(send_at_), until(snapshot_at_)));
+      if (items[0].revents) send_at_ = last_sent_ + kBetweenMessages;
+      if (send_at_ && *send_at_ <= Clock::now()) send_waiting();
       if (items[1].revents) read_subscriptions();
       if (items.size() > 2 && items[2].revents) answer_replays();
       if (snapshot_at_ && *snapshot_at_ <= Clock::now()) {
@@ -166,10 +170,9 @@ class KvEvents::Sockets {
     }
   }
 
-  std::chrono::milliseconds until_snapshot() const {
-    if (!snapshot_at_) return std::chrono::milliseconds(-1);
-    return std::max(std::chrono::ceil<std::chrono::milliseconds>(*snapshot_at_ - Clock::now()),
-                    std::chrono::milliseconds(0));
+  static std::chrono::milliseconds until(const std::optional<Clock::time_point>& then) {
+    if (!then) return std::chrono::hours(1);
+    return std::max(std::chrono::ceil<std::chrono::milliseconds>(*then - Clock::now()), std::chrono::milliseconds(0));
   }
   // Everybody is told everything, though not more often than once a second.
   void want_snapshot() {
@@ -178,15 +181,15 @@ class KvEvents::Sockets {
 
   void send_waiting() {
     bell_.silence();
-    std::vector<std::vector<CacheEvent>> taken;
+    send_at_.reset();
+    last_sent_ = Clock::now();
+    std::vector<CacheEvent> taken;
     {
       const std::lock_guard lock(mutex_);
       taken.swap(waiting_);
-      waiting_count_ = 0;
     }
-    for (const std::vector<CacheEvent>& one : taken)
-      for (size_t at = 0; at < one.size(); at += kBatchEvents)
-        send(std::span(one).subspan(at, std::min(kBatchEvents, one.size() - at)));
+    for (size_t at = 0; at < taken.size(); at += kBatchEvents)
+      send(std::span(taken).subspan(at, std::min(kBatchEvents, taken.size() - at)));
   }
   void send(std::span<const CacheEvent> told) {
     const Number number = big_endian(ring_.next_number());
@@ -242,11 +245,11 @@ class KvEvents::Sockets {
   zmq::socket_t publisher_{context_, zmq::socket_type::xpub};
   std::optional<zmq::socket_t> replay_;
   Ring ring_;
-  std::optional<Clock::time_point> snapshot_at_, last_snapshot_;
+  std::optional<Clock::time_point> snapshot_at_, last_snapshot_, send_at_;
+  Clock::time_point last_sent_{};
   Bell bell_;
-  std::mutex mutex_;  // of the next two
-  std::vector<std::vector<CacheEvent>> waiting_;
-  size_t waiting_count_ = 0;
+  std::mutex mutex_;
+  std::vector<CacheEvent> waiting_;  // of the mutex
   std::atomic<bool> stopping_ = false;
   std::thread thread_;
 };
