@@ -31,7 +31,7 @@ constexpr size_t kRingBytes = 64 << 20;  // ... and most of their bytes
 constexpr int kMostUnsent = 100000;      // messages to a subscriber that does not read; then it loses some
 constexpr auto kBetweenSnapshots = std::chrono::seconds(1);
 // A message costs as much as dozens of events, so the events of steps that follow one another quickly share one.
-constexpr auto kBetweenMessages = std::chrono::milliseconds(25);
+constexpr auto kBetweenMessages = std::chrono::milliseconds(50);
 
 using Number = std::array<unsigned char, 8>;
 

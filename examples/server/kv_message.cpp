@@ -44,7 +44,7 @@ class Struct {
 
 class Writer {
  public:
-  explicit Writer(KvFormat format) : format_(format) {}
+  Writer(KvFormat format, size_t events) : format_(format), buffer_(256 + kEventBytes * events) {}
 
   void batch(double seconds, std::span<const CacheEvent> events) {
     uint32_t runs = 0;
@@ -99,6 +99,8 @@ class Writer {
     for (const CacheEvent& block : run) out_.pack(block.name.low);
   }
 
+  static constexpr size_t kEventBytes = 256;  // about as many as one takes
+
   KvFormat format_;
   msgpack::sbuffer buffer_;
   msgpack::packer<msgpack::sbuffer> out_{buffer_};
@@ -107,7 +109,7 @@ class Writer {
 }  // namespace
 
 std::string kv_batch(KvFormat format, double seconds, std::span<const CacheEvent> events) {
-  Writer writer(format);
+  Writer writer(format, events.size());
   writer.batch(seconds, events);
   return writer.take();
 }
