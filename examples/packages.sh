@@ -30,4 +30,4 @@ need_packages() {
 }
 
 kaiju_packages="build-essential cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev libxxhash-dev libsentencepiece-dev libprotobuf-dev libutf8proc-dev libssl-dev libcli11-dev libedit-dev"
-kaiju_server_packages="libboost-dev libsqlite3-dev zlib1g-dev libzstd-dev python3-pip"
+kaiju_server_packages="libboost-dev libsqlite3-dev zlib1g-dev libzstd-dev libzmq3-dev cppzmq-dev libmsgpack-cxx-dev python3-pip"

@@ -16,7 +16,7 @@ tools="$root/build/tools"
   echo "going on without: chat formats are not compared with templates, which wants jinja2 from PyPI" >&2
 
 "$tools/bin/pip" install -q -r "$root/tests/server/requirements.txt" ||
-  echo "going on without: the server is not asked by OpenAI's client, which wants openai from PyPI" >&2
+  echo "going on without: the server is not asked by OpenAI's client nor heard by a router, which want openai, pyzmq and msgpack from PyPI" >&2
 
 "$tools/bin/pip" install -q -r "$root/examples/gate/requirements.txt" ||
   echo "going on without: kaiju-gate is not tested, which wants scikit-learn and matplotlib from PyPI" >&2

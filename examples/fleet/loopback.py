@@ -20,6 +20,7 @@ import files
 SERVERS = 3
 PORTS = ("KAIJU_BY_CHARACTER", "KAIJU_IN_TURN")
 ALONE = "one server with the memory of three"
+VLLM = "vllm-router"
 
 
 def free_ports(count):
@@ -30,7 +31,8 @@ def free_ports(count):
     return ports
 
 
-def start_server(arguments, cache_mib):
+def start_server(arguments, cache_mib, told=None):
+    """`told`: the port at which it tells a router of its cache, and the one at which it is asked what was missed."""
     command = [
         arguments.server,
         "--port",
@@ -46,6 +48,9 @@ def start_server(arguments, cache_mib):
     ]
     if arguments.model:
         command += ["--model", arguments.model]
+    if told:
+        events, replay = (f"tcp://127.0.0.1:{port}" for port in told)
+        command += ["--kv-events", events, "--kv-replay", replay, "--kv-private"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     found = re.search(r":(\d+)$", process.stdout.readline().strip())
     if not found:
@@ -78,6 +83,47 @@ def start_router(ports, balance_factor):
     raise files.Refused("haproxy did not start")
 
 
+def start_vllm_router(arguments, ports, told):
+    """vllm-router with kv_aware: it asks a server for a prompt's tokens, and sends the prompt to whichever holds most."""
+    port, metrics = free_ports(2)
+    servers = [f"http://127.0.0.1:{one}" for one in ports]
+    command = [arguments.vllm_router, "--policy", "kv_aware", "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--prometheus-port", str(metrics), "--kv-event-block-size", "64", "--kv-event-model", "kaiju"]
+    command += ["--log-level", "error", "--worker-urls", *servers]
+    for server, (events, replay) in zip(servers, told):
+        command += ["--kv-event-source", f"{server}=tcp://127.0.0.1:{events}"]
+        command += ["--kv-event-replay-source", f"{server}=tcp://127.0.0.1:{replay}"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until = time.monotonic() + 60
+    while time.monotonic() < until and process.poll() is None:
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2)
+            return process, port
+        except OSError:
+            time.sleep(0.05)
+    stop([process])
+    raise files.Refused("vllm-router did not start")
+
+
+def number_of(port, name):
+    text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
+    return float(re.search(rf"^{name}(?:{{[^}}]*}})? (\S+)$", text, re.M)[1])
+
+
+def restart_vllm_router(arguments, router, ports, told):
+    """Kills the router, and returns it started again, its port, and the seconds until it was told of all caches."""
+    snapshots = [number_of(port, "kaiju_kv_event_snapshots_total") for port in ports]
+    router.kill()
+    router.wait()
+    begin = time.monotonic()
+    router, port = start_vllm_router(arguments, ports, told)
+    while any(number_of(one, "kaiju_kv_event_snapshots_total") == before for one, before in zip(ports, snapshots)):
+        if time.monotonic() > begin + 60:
+            raise files.Refused("vllm-router was not told of the caches")
+        time.sleep(0.01)
+    return router, port, time.monotonic() - begin
+
+
 def stop(processes):
     for process in processes:
         if process.poll() is None:
@@ -102,11 +148,15 @@ def tokens_computed(port):
 def measure(arguments, way, balance_factor):
     """One way of routing, named by its port, with empty caches. `way` None: one server with the memory of all."""
     count = 1 if way is None else SERVERS
-    started = [start_server(arguments, arguments.cache_mib * SERVERS // count) for _ in range(count)]
+    told = [free_ports(2) for _ in range(count)] if way == VLLM else [None] * count
+    started = [start_server(arguments, arguments.cache_mib * SERVERS // count, one) for one in told]
     processes, ports = [process for process, _ in started], [port for _, port in started]
     try:
         if way is None:
             port = ports[0]
+        elif way == VLLM:
+            router, port = start_vllm_router(arguments, ports, told)
+            processes.insert(0, router)
         else:
             router, where = start_router(ports, balance_factor)
             processes.insert(0, router)
@@ -116,9 +166,15 @@ def measure(arguments, way, balance_factor):
         counts = chats.run(port, traffic, arguments.at_once, arguments.max_tokens)
         seconds = time.monotonic() - begin
         loads = [tokens_computed(one)[0] for one in ports]
+        restarted = {}
+        if way == VLLM:
+            processes[0], _, restarted["router_restart_seconds"] = restart_vllm_router(
+                arguments, processes[0], ports, told
+            )
     finally:
         stop(processes)
     return {
+        **restarted,
         "requests": counts.requests,
         "prompt_tokens": counts.prompt,
         "token_hit_rate": counts.hit_rate(),
@@ -148,8 +204,10 @@ def compare(arguments):
         f"by character, load at most {factor}% of the mean": (PORTS[0], factor),
         "by character, whatever the load": (PORTS[0], 0),
         "in turn": (PORTS[1], 0),
-        ALONE: (None, 0),
     }
+    if arguments.vllm_router:
+        ways["vllm-router, by the KV that is cached"] = (VLLM, 0)
+    ways[ALONE] = (None, 0)
     rows, replies = {}, {}
     for name, (way, bound) in ways.items():
         print(f"{name} ...", file=sys.stderr)
@@ -167,6 +225,9 @@ def compare(arguments):
             f"{name:<46}{100 * row['token_hit_rate']:>8.2f}%{row['load_most_over_mean']:>8.2f}{row['failed']:>8}"
             f"{same:>24}{row['seconds']:>9.0f}"
         )
+    for row in rows.values():
+        if "router_restart_seconds" in row:
+            print(f"vllm-router, killed and started again, knew all caches after {row['router_restart_seconds']:.1f} s.")
     print("found: of all prompt tokens. load: prompt tokens of the busiest server, divided by the mean.")
 
 
@@ -175,6 +236,7 @@ def main():
     parser.add_argument("server", metavar="SERVER", help="the program kaiju-server")
     parser.add_argument("--model", metavar="FILE")
     parser.add_argument("--stay", action="store_true", help="start the fleet and leave it running, without a load")
+    parser.add_argument("--vllm-router", metavar="PROGRAM", help="measure this router, too")
     parser.add_argument("--json", action="store_true")
     for name, value, text in [
         ("threads", 1, "of each server"),

@@ -1,5 +1,6 @@
 // POST /v1/chat/completions, and /v1/chat/completions/render, which only tokenizes.
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include <algorithm>
 
@@ -52,7 +53,27 @@ class ChatCompletion : public Completion {
     salt_ = service_.tenants.salt(tenant_, fields_.text("cache_salt"));
     prompt_ = prompt_of(service_, salt_, messages_, true);
     logprobs_.resize(static_cast<size_t>(wanted_.best_of), Json::array());
-    return {{prompt_.tokens, newest_text(messages_)}};
+    Asked asked{prompt_.tokens, newest_text(messages_)};
+    name_character(asked);
+    return {std::move(asked)};
+  }
+
+  // prompt_cache_key names the character that the system message at the beginning describes: all who have the same key
+  // and the same text share the KV of that text.
+  void name_character(Asked& asked) const {
+    const std::string key = fields_.text("prompt_cache_key");
+    const ChatRole first = messages_[0].role;
+    if (key.empty() || (first != ChatRole::kSystem && first != ChatRole::kCard)) return;
+    if (!service_.tenants.may_name_character(tenant_)) return;
+    std::vector<int32_t> head;
+    const ChatMessage card{first, messages_[0].text, messages_[0].name};
+    if (!service_.chat().format({&card, 1}, {}, head).ok()) return;
+    const auto end = std::mismatch(head.begin(), head.end(), asked.tokens.begin(), asked.tokens.end()).first;
+    head.erase(end, head.end());
+    if (head.empty()) return;
+    asked.character =
+        fmt::format("{}/{}/{:016x}", tenant_.name, key, XXH3_64bits(head.data(), head.size() * sizeof(int32_t)));
+    asked.shared_tokens = static_cast<int32_t>(head.size());
   }
 
   // All up to the user's first message stays the same from turn to turn.

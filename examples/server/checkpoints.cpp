@@ -216,6 +216,7 @@ asio::awaitable<void> Checkpoints::promote(std::string name) {
   co_await elsewhere(loader_, write);
   if (const Status promoted = rollout_->promote(); !promoted.ok()) throw refused(name, promoted);
   previous_ = current_->name;
+  on_current(*candidate_);
   leave(std::exchange(current_, std::exchange(candidate_, nullptr)));
 }
 

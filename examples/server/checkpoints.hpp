@@ -89,6 +89,8 @@ class Checkpoints {
 
   // Before a candidate takes requests; what it throws refuses the candidate. When a checkpoint takes no more.
   std::function<void(Served&)> on_new, on_leave;
+  // When a candidate becomes the current checkpoint; the one before still exists.
+  std::function<void(Served&)> on_current;
   // Prefixes that a candidate shall have first.
   using Warm = std::function<asio::awaitable<std::vector<WarmPrefix>>()>;
 

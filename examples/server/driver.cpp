@@ -89,6 +89,12 @@ void Driver::beside_steps(Beside call) {
   engine_->wake();
 }
 
+void Driver::after_steps(std::function<void()> call) {
+  const std::lock_guard lock(mutex_);
+  calls_.push_back([this, call = std::move(call)] { after_ = call; });
+  engine_->wake();
+}
+
 void Driver::run_calls() {
   std::vector<std::function<void()>> calls;
   {
@@ -112,6 +118,7 @@ void Driver::run() {
     engine_->wait(std::chrono::milliseconds(more_beside_ ? 0 : beside_.empty() ? 1000 : 100));
     // A step that failed for want of memory is tried again; a stopped engine answers at once, and waits for the host.
     const bool stepped = step();
+    if (after_) after_();
     std::vector<Event> events;
     for (Event event; engine_->poll(event);) {
       guide(event);

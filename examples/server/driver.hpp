@@ -64,6 +64,8 @@ class Driver {
   // that it has more to do. The call must not throw.
   using Beside = std::function<bool(Engine&)>;
   void beside_steps(Beside call);
+  // From now on the thread makes this call after each step. The call must not throw.
+  void after_steps(std::function<void()> call);
   // Ends the thread. Unfinished requests get no more events.
   void stop();
   size_t unfinished() const { return ongoing_.size(); }
@@ -90,8 +92,9 @@ class Driver {
   std::mutex mutex_;                                // of the next two
   std::unordered_map<RequestId, std::unique_ptr<Guide>> guides_;
   std::vector<std::function<void()>> calls_;
-  std::vector<Beside> beside_;  // of the thread that steps
-  bool more_beside_ = false;    // likewise: one of them has more to do
+  std::vector<Beside> beside_;   // of the thread that steps
+  bool more_beside_ = false;     // likewise: one of them has more to do
+  std::function<void()> after_;  // likewise
   std::atomic<bool> stopping_ = false;
   std::thread thread_;
 };

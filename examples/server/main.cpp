@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <random>
 
 #include "../tools/standard_streams.hpp"
@@ -23,6 +24,7 @@
 #include "options.hpp"
 #include "origins.hpp"
 #include "recorder.hpp"
+#include "routers.hpp"
 #include "routes.hpp"
 #include "shutdown.hpp"
 #include "tls.hpp"
@@ -86,6 +88,11 @@ Checkpoints::Options checkpoint_options(const Options& options) {
   made.folder = options.checkpoints;
   made.heads = options.heads;
   made.most_mib = options.candidate_mib;
+  if (!options.kv_events.empty()) {
+    made.run.engine.cache.event_capacity = KvEvents::kMostWaiting;
+    made.run.engine.cache.event_tokens = true;
+    made.run.engine.cache.publish_private = options.kv_private;
+  }
   made.scales = {options.scales, options.scales_hours, {.window_blocks = options.scales_window}};
   made.run.executor.backend = options.backend;
   made.run.executor.threads = options.threads;
@@ -173,6 +180,23 @@ asio::ip::tcp::endpoint listen(Server& server, const Options& options) {
   }
 }
 
+// Null for none. `address`: where clients reach the server.
+std::shared_ptr<Routers> tell_routers(const Options& options, const std::string& model, const std::string& address,
+                                      Checkpoints& checkpoints) {
+  if (options.kv_events.empty()) return nullptr;
+  const bool array = options.kv_format == "array";
+  const KvEventOptions told{.endpoint = options.kv_events,
+                            .replay = options.kv_replay,
+                            .topic = !options.kv_topic.empty() ? options.kv_topic
+                                     : array                   ? fmt::format("kv@{}@{}", address, model)
+                                                               : "",
+                            .format = array ? KvFormat::kArray : KvFormat::kMap,
+                            .of_private = options.kv_private};
+  const auto routers = std::make_shared<Routers>(told, checkpoints.current()->driver.engine());
+  Routers::follow(routers, *checkpoints.current());
+  return routers;
+}
+
 // Handlers that wait when the server ends refer to much that is destroyed before the io_context, so they end earlier.
 class Io : public asio::io_context {
  public:
@@ -181,6 +205,8 @@ class Io : public asio::io_context {
 };
 
 int serve(const Options& options) {
+  if (options.kv_private && !options.keys.empty())
+    throw std::runtime_error("--kv-private would tell the chats of all keys' users: leave it out, or --keys");
   raise_file_limit();
   const auto tls = options.tls_certificate.empty() ? nullptr : tls_context(options.tls_certificate, options.tls_key);
   Io io;
@@ -247,6 +273,7 @@ int serve(const Options& options) {
   } else {
     add_routes_without_store(server, options.store == "none");
   }
+  std::shared_ptr<Routers> routers;
   checkpoints.on_new = [&](Served& served) {
     try {
       tenants.set_shares(served.driver.engine());
@@ -255,6 +282,7 @@ int serve(const Options& options) {
     }
     tiers.set_all(served.driver.engine());
     watch.begin(served);
+    if (routers) Routers::follow(routers, served);
   };
   checkpoints.on_leave = [&](Served& served) {
     if (kv) kv->let_go(served);
@@ -280,8 +308,13 @@ int serve(const Options& options) {
   const auto endpoint = listen(server, options);
   const std::string address =
       endpoint.address().is_v6() ? "[" + endpoint.address().to_string() + "]" : endpoint.address().to_string();
-  tools::print("{} listens on {}://{}:{}\n", service.model_name, server.encrypted() ? "https" : "http", address,
-               endpoint.port());
+  const std::string reached = fmt::format("{}:{}", address, endpoint.port());
+  routers = tell_routers(options, service.model_name, reached, checkpoints);
+  service.routers = routers.get();
+  checkpoints.on_current = [&](Served& served) {
+    if (routers) routers->set_current(served.driver.engine());
+  };
+  tools::print("{} listens on {}://{}\n", service.model_name, server.encrypted() ? "https" : "http", reached);
   std::fflush(stdout);
   asio::signal_set renamed(io, SIGUSR1);
   reopen_at_signal(renamed, log, blocked_log);

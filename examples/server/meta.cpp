@@ -6,6 +6,7 @@
 #include "messages.hpp"
 #include "openai.hpp"
 #include "recorder.hpp"
+#include "routers.hpp"
 #include "watch.hpp"
 
 namespace kaiju::server {
@@ -79,6 +80,7 @@ std::string metrics_of(const Service& service, const Exchange& exchange) {
                                    .journal = service.recorder.counts(),
                                    .watch = service.watch.counts(),
                                    .scales = service.checkpoints.current()->scales.counts(),
+                                   .kv_events = service.routers ? service.routers->counts() : KvEventCounts(),
                                    .accounts = service.tenants.accounts(),
                                    .shares = service.tenants.shares_of(engine),
                                    .checkpoints = shown_checkpoints(service.checkpoints),

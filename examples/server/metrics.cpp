@@ -162,6 +162,16 @@ void add_calibration(Page& page, const CalibrationFigures& figures) {
   by_slot("kaiju_kv_saturated_total", "Of these, saturated bytes.", &Slot::saturated_keys, &Slot::saturated_values);
 }
 
+void add_kv_events(Page& page, const KvEventCounts& told) {
+  page.value("kaiju_kv_events_total", "counter", "Events about cached blocks that routers were told.",
+             number(told.events));
+  page.value("kaiju_kv_event_batches_total", "counter", "Messages that had them.", number(told.batches));
+  page.value("kaiju_kv_event_replays_total", "counter", "Routers' questions for messages that they had missed.",
+             number(told.replays));
+  page.value("kaiju_kv_event_snapshots_total", "counter", "How often routers were told of all cached blocks anew.",
+             number(told.snapshots));
+}
+
 void add_cache(Page& page, const kaiju::Metrics& engine) {
   const auto& global = engine.blocks[static_cast<int32_t>(BlockKind::kGlobal)];
   const auto& window = engine.blocks[static_cast<int32_t>(BlockKind::kWindow)];
@@ -262,6 +272,7 @@ std::string text_of(const Metrics& metrics, const Shown& shown) {
   add_surprise(page, metrics);
   add_checkpoints(page, shown.checkpoints);
   add_cache(page, shown.engine);
+  add_kv_events(page, shown.kv_events);
   add_accounts(page, shown);
   add_engine(page, shown);
   return page.take();

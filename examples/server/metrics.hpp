@@ -10,6 +10,7 @@
 #include "kaiju/engine/calibration.hpp"
 #include "kaiju/engine/metrics.hpp"
 #include "kaiju/step/executor_info.hpp"
+#include "kv_events.hpp"
 #include "shares.hpp"
 
 namespace kaiju::server {
@@ -85,6 +86,7 @@ struct Shown {
   JournalCounts journal;
   WatchCounts watch;
   ScalesCounts scales;
+  KvEventCounts kv_events;
   const std::map<std::string, Account>& accounts;  // by the name of their key
   std::map<std::string, ShareUsage> shares;        // of the keys that have floors or ceilings
   std::vector<ShownCheckpoint> checkpoints;

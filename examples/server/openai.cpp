@@ -314,6 +314,8 @@ asio::awaitable<void> Completion::submit() {
   for (const Asked& prompt : prompts) {
     Wanted wanted = wanted_;
     complete(service_, *at_, tenant_, fields_, prompt.tokens.size(), wanted);
+    wanted.options.scope.character = prompt.character;
+    wanted.options.scope.shared_tokens = prompt.shared_tokens;
     std::unique_ptr<Guide> guide = co_await service_.grammars.guide(grammar, wanted.best_of);
     if (gone_) throw bad_request("the client left");
     runs_.push_back(start(service_, at_, tenant_, wanted, prompt, std::move(guide)));

@@ -16,6 +16,8 @@ namespace kaiju::server {
 struct Asked {
   std::vector<int32_t> tokens;
   std::string said = {};
+  std::string character = {};  // of the shared region that the prompt begins with; empty: none
+  int32_t shared_tokens = 0;   // the length of that
 };
 
 // A prompt in the engine. Its choices fill while its events are taken.

@@ -96,6 +96,19 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
       "it is computed again");
   option("--kv-mib", options.kv_mib, "N", "most bytes of that folder")->check(whole_number(0, 1 << 24));
   option("--characters", options.characters, "FOLDER", "cards for a store that is new");
+  const auto kv_events =
+      option("--kv-events", options.kv_events, "ENDPOINT",
+             "tells routers over ZeroMQ which KV is cached, such as tcp://127.0.0.1:5557 (default: nobody is told)");
+  option("--kv-replay", options.kv_replay, "ENDPOINT", "where routers ask for what they have missed of that")
+      ->needs(kv_events);
+  option("--kv-format", options.kv_format, "FORM", "map, which vllm-router reads, or array, which llm-d reads")
+      ->check(tools::name_from({"map", "array"}));
+  option("--kv-topic", options.kv_topic, "TOPIC",
+         "topic of these messages (default: none for map; kv@ADDRESS:PORT@MODEL for array)")
+      ->needs(kv_events);
+  app.add_flag("--kv-private", options.kv_private,
+               "tell of the KV of chats, too, and not of characters alone: only without --keys")
+      ->needs(kv_events);
   option("--backend", options.backend, "NAME", "auto or a backend's name")->check(tools::backend_name());
   option("--threads", options.threads, "N", "threads that compute; 0: one for each core, at most 8")
       ->check(whole_number(0, 256));

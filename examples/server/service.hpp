@@ -17,6 +17,7 @@
 
 namespace kaiju::server {
 
+class Routers;
 class Recorder;
 class Watch;
 
@@ -35,8 +36,9 @@ struct Service {
   Recorder& recorder;
   Watch& watch;
   Defaults defaults;
-  int64_t created;            // Unix time
-  int request_seconds = 600;  // a request that takes longer is ended
+  int64_t created;                   // Unix time
+  int request_seconds = 600;         // a request that takes longer is ended
+  const Routers* routers = nullptr;  // null: no routers are told
 
   // The current checkpoint's. Tokenizer, chat format, labels and vocabulary are those of every checkpoint that is
   // served.

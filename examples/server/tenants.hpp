@@ -50,6 +50,9 @@ class Tenants {
   void admit(Tenant& tenant);
   // Whose KV a request shares. `asked`: the body's cache_salt, which counts for a trusted tenant alone.
   std::string salt(const Tenant& tenant, const std::string& asked) const;
+  // Whether a request may name the character whose shared region its prompt begins with, which others of its tenant
+  // then share whatever their salts.
+  bool may_name_character(const Tenant& tenant) const { return by_key_.empty() || tenant.trusted; }
   // Throws std::runtime_error where a key has a tier that is none of these.
   void check_tiers(const std::map<std::string, std::map<std::string, double>>& tiers) const;
   // Gives the engine the floors and ceilings of all keys. Throws std::runtime_error where they do not fit it.

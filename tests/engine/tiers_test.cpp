@@ -232,7 +232,9 @@ TEST_CASE("events say in which tier a shared block is") {
   h.run(h.session(), prompt, in_scope("wren", 448, "a"));
   std::map<uint64_t, int> where;  // by name: how many tiers have it
   int stored[3] = {0, 0, 0};
-  for (CacheEvent event; const_cast<PrefixTree&>(h.engine->cache()).events().poll(event);) {
+  std::vector<CacheEvent> events;
+  REQUIRE(h.engine->poll_cache(events, SIZE_MAX).ok());
+  for (const CacheEvent& event : events) {
     REQUIRE(event.kind != CacheEventKind::kCleared);
     const bool came = event.kind == CacheEventKind::kStored;
     where[event.name.low] += came ? 1 : -1;

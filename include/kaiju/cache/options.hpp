@@ -36,7 +36,9 @@ struct CacheOptions {
   // misses of new blocks, and learn what is used again. Each remembered name takes 8 bytes. If evicted_names is 0, the
   // cache remembers four names for each block.
   int64_t evicted_names = 0;
-  size_t event_capacity = 0;     // 0: no events
+  // Cache events for routers (events.hpp): how many may wait to be polled; 0: none are recorded.
+  size_t event_capacity = 0;
+  bool event_tokens = false;     // stored events have the tokens of their block
   bool publish_private = false;  // also report events for blocks outside shared regions
 
   // Settings of the lower tiers: KV that is evicted from the executor's blocks moves to host memory, and KV that is

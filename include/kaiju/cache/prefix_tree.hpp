@@ -63,7 +63,7 @@ class PrefixTree {
         window_(info.window),
         reach_(info.window > 0 ? (info.window + kBlockTokens - 2 + kBlockTokens - 1) / kBlockTokens : 0),
         pool_(info),
-        events_(options.event_capacity),
+        events_({options.event_capacity, options.publish_private, options.event_tokens}),
         epoch_(options.epoch),
         namer_(options.key, identity(options.epoch)),
         shares_(info.block_bytes[BlockKind::kGlobal] + info.block_bytes[BlockKind::kWindow]) {
@@ -98,6 +98,8 @@ class PrefixTree {
   const std::string& identity() const { return options_.identity; }
   uint64_t epoch() const { return epoch_; }
   CacheEvents& events() { return events_; }
+  // Appends a stored event for each block of which stored events are told, in all tiers, each after its parent.
+  void list_cached(std::vector<CacheEvent>& events) const;
   CacheStats& stats() { return stats_; }
   const CacheStats& stats() const { return stats_; }
   const Node& at(NodeId id) const { return const_cast<PrefixTree*>(this)->node(id); }
@@ -232,7 +234,7 @@ class PrefixTree {
   void make_ready(NodeId id) {
     node(id).claim = kReady;
     evicted_.remove(at(id).name);
-    publish(CacheEventKind::kStored, at(id));
+    publish_stored(id);
     settle(id);
   }
 
@@ -371,7 +373,7 @@ class PrefixTree {
         purge(static_cast<DomainId>(id));
     namer_ = Namer(options_.key, identity(epoch));
     node(kRoot).name = namer_.root();
-    events_.push({});
+    events_.push_cleared();
   }
 
  private:
@@ -391,10 +393,12 @@ class PrefixTree {
   NodeId& owner_slot(BlockKind kind, BlockId block) { return owner_of_[kind][static_cast<size_t>(block)]; }
   NodeId bucket(const BlockName& name) const { return const_cast<PrefixTree*>(this)->bucket_of(name); }
   NodeId& bucket_of(const BlockName& name) { return buckets_.data()[name.low & (buckets_.size() - 1)]; }
-  void publish(CacheEventKind kind, const Node& node) {
-    if (domains_.at(node.domain).kind == DomainKind::kShared || options_.publish_private)
-      events_.push({kind, node.name, at(node.parent).name, node.count});
-  }
+
+  // -- events: prefix_tree_events.hpp --
+  bool is_private(DomainId id) const { return domains_.at(id).kind != DomainKind::kShared; }
+  BlockName parent_name(const Node& node) const { return node.parent == kRoot ? BlockName() : at(node.parent).name; }
+  void publish_stored(NodeId id);
+  void publish_removed(const Node& node);
 
   // -- adding and removing nodes: prefix_tree_nodes.hpp --
   void reset_root();
@@ -480,6 +484,7 @@ class PrefixTree {
 
 }  // namespace kaiju
 
+#include "kaiju/cache/detail/prefix_tree_events.hpp"
 #include "kaiju/cache/detail/prefix_tree_eviction.hpp"
 #include "kaiju/cache/detail/prefix_tree_nodes.hpp"
 #include "kaiju/cache/detail/prefix_tree_points.hpp"

@@ -213,6 +213,9 @@ class Tiers {
   // Removes all stored blocks of this domain from the lower tiers.
   void purge(DomainId domain);
 
+  // Appends stored events for blocks of which stored events are told, each after its parent where that is here, too.
+  void list_cached(std::vector<CacheEvent>& events) const;
+
   // -- figures --
   TierStats stats(CacheTier which) const {
     const bool file = which == CacheTier::kFile;
@@ -243,7 +246,6 @@ class Tiers {
   Tiers(const ExecutorInfo& info, const CacheOptions& options, Domains& domains, CacheEvents& events)
       : domains_(domains),
         events_(events),
-        publish_private_(options.publish_private),
         has_global_(info.has_global),
         file_(options.file),
         host_pool_(info, options.host_bytes),
@@ -273,8 +275,14 @@ class Tiers {
   // published when the window block moves.
   void publish(CacheEventKind what, const StoredBlock& stored, BlockKind kind, CacheTier where) {
     if (kind != (has_global_ ? BlockKind::kGlobal : BlockKind::kWindow)) return;
-    if (domains_.at(stored.domain).kind == DomainKind::kShared || publish_private_)
-      events_.push({what, stored.name, stored.parent_name, stored.count, where});
+    const bool is_private = domains_.at(stored.domain).kind != DomainKind::kShared;
+    if (what == CacheEventKind::kStored)
+      events_.push_stored(stored.name, parent_name(stored), stored.known_tokens(), where, is_private);
+    else
+      events_.push_removed(stored.name, parent_name(stored), stored.count, where, is_private);
+  }
+  static BlockName parent_name(const StoredBlock& stored) {
+    return stored.parent == 0 ? BlockName() : stored.parent_name;
   }
 
   // -- the index: tiers_index.hpp --
@@ -293,7 +301,7 @@ class Tiers {
 
   Domains& domains_;
   CacheEvents& events_;
-  bool publish_private_, has_global_;
+  bool has_global_;
   std::shared_ptr<BlockFile> file_;
   Status file_status_;
   TierPool host_pool_, file_pool_;

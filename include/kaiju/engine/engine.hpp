@@ -32,6 +32,7 @@
 #include "kaiju/base/function.hpp"
 #include "kaiju/base/status.hpp"
 #include "kaiju/base/time.hpp"
+#include "kaiju/cache/events.hpp"
 #include "kaiju/cache/options.hpp"
 #include "kaiju/cache/share_limits.hpp"
 #include "kaiju/engine/event.hpp"
@@ -271,6 +272,15 @@ class Engine {
   const EngineOptions& options() const;  // constant
   const Pieces* pieces() const;          // the texts of the tokens; null if the engine has none
   TimePoint now() const;                 // on the engine's clock
+  // -- cache events: for a router that knows what each engine has cached --
+  // Appends the events that wait, the oldest first and at most `most`, to `events` (CacheOptions::event_capacity). The
+  // events of a step are there when the step returns. The next two calls return kBusy while another thread is in step,
+  // and kInvalidArgument if event_capacity is 0.
+  Status poll_cache(std::vector<CacheEvent>& events, size_t most);
+  // Returns a stored event for each block of which events are told and which is cached now, each after its parent: what
+  // a router knows that has had all events. Takes as long as there are blocks.
+  Result<std::vector<CacheEvent>> cached_blocks() const;
+
   // Counts every cache block again and compares the counts with the engine's tables. Returns kInternal if the counts
   // and the tables differ; the message names the difference. Only the thread that steps may call check_ledger.
   Status check_ledger() const;

@@ -229,7 +229,7 @@ inline void PrefixTree::erase(NodeId id, bool evicted) {
     pool_.release_block(kind, detach(id, kind));
   }
   if (evicted && erased.ready()) evicted_.add(erased.name);
-  if (erased.ready()) publish(CacheEventKind::kRemoved, erased);
+  if (erased.ready()) publish_removed(erased);
   NodeId* link = &bucket_of(erased.name);
   while (*link != id) link = &node(*link).bucket_next;
   *link = erased.bucket_next;

@@ -1,6 +1,9 @@
 // Tiers: the index of stored blocks. Adds blocks to it and removes them. Part of tiers.hpp, which states the contract.
 #pragma once
 
+#include <algorithm>
+#include <vector>
+
 #include "kaiju/cache/tiers.hpp"
 
 namespace kaiju {
@@ -106,6 +109,23 @@ inline void Tiers::forget(StoredId id, BlockKind kind) {
     domains_.forget_if_unused(domain);
   }
   release_place(id);
+}
+
+// A block's path has a number above that of its parent's, so the order of these numbers puts parents first.
+inline void Tiers::list_cached(std::vector<CacheEvent>& events) const {
+  const BlockKind kind = has_global_ ? BlockKind::kGlobal : BlockKind::kWindow;
+  std::vector<StoredId> all;
+  for (DomainId domain = 0; domain < static_cast<DomainId>(domains_.end()); ++domain) {
+    if (domains_.at(domain).stored == 0 || !events_.records(domains_.at(domain).kind != DomainKind::kShared)) continue;
+    for (StoredId id = domains_.at(domain).first_stored; id != kNoStored; id = at(id).domain_next)
+      if (at(id).has(kind) && state(id, kind) != BlockState::kArriving) all.push_back(id);
+  }
+  std::sort(all.begin(), all.end(), [&](StoredId a, StoredId b) { return at(a).path < at(b).path; });
+  for (const StoredId id : all) {
+    const StoredBlock& stored = at(id);
+    events.push_back(events_.stored(stored.name, parent_name(stored), stored.known_tokens(), tier(id, kind),
+                                    domains_.at(stored.domain).kind != DomainKind::kShared));
+  }
 }
 
 }  // namespace kaiju

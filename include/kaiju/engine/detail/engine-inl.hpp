@@ -114,6 +114,10 @@ KAIJU_INLINE Status Engine::set_head(const std::shared_ptr<const Checkpoint>& ch
   return impl_->set_head(checkpoint);
 }
 KAIJU_INLINE Result<Scrubbed> Engine::scrub(size_t most_bytes) { return impl_->scrub(most_bytes); }
+KAIJU_INLINE Status Engine::poll_cache(std::vector<CacheEvent>& events, size_t most) {
+  return impl_->poll_cache(events, most);
+}
+KAIJU_INLINE Result<std::vector<CacheEvent>> Engine::cached_blocks() const { return impl_->cached_blocks(); }
 KAIJU_INLINE const PrefixTree& Engine::cache() const { return impl_->cache(); }
 
 }  // namespace kaiju

@@ -2,7 +2,7 @@
 // in engine_calls.hpp, those about one sequence of a request in engine_sequences.hpp, the step in engine_step.hpp, beam
 // search in engine_beams.hpp, verdicts in engine_safety.hpp, records of replies in engine_record.hpp, shares in
 // engine_shares.hpp, prefetches in engine_prefetch.hpp, scales in engine_scales.hpp, saving and restoring in
-// engine_saved.hpp.
+// engine_saved.hpp, cache events in engine_cache_events.hpp.
 #pragma once
 
 #include <algorithm>
@@ -98,6 +98,8 @@ class EngineImpl {
   const Pieces* pieces() const { return pieces_.get(); }  // of the tokenizer; null where there is none
   const EngineOptions& options() const { return options_; }
   TimePoint now() const { return options_.clock ? options_.clock() : steady_now(); }
+  Status poll_cache(std::vector<CacheEvent>& events, size_t most);
+  Result<std::vector<CacheEvent>> cached_blocks();
   Status check_ledger() const { return scheduler_.check_ledger(); }
   const PrefixTree& cache() const { return scheduler_.cache(); }
 
@@ -149,6 +151,10 @@ class EngineImpl {
   std::span<const double> limits_of(const Request& request);
   bool judge(Sequence& sequence, std::span<const float> scores);
   void tell_token(Sequence& sequence, Event event);
+
+  // -- cache events: engine_cache_events.hpp --
+  template <class Answer, class Body>
+  Answer beside_step(Body body);
 
   // -- shares: engine_shares.hpp --
   Status check_share(const Inbox& inbox, const ShareName& name, const ShareLimits& limits) const;
@@ -269,6 +275,7 @@ class EngineImpl {
 
 #include "kaiju/engine/detail/engine_banned.hpp"
 #include "kaiju/engine/detail/engine_beams.hpp"
+#include "kaiju/engine/detail/engine_cache_events.hpp"
 #include "kaiju/engine/detail/engine_calls.hpp"
 #include "kaiju/engine/detail/engine_prefetch.hpp"
 #include "kaiju/engine/detail/engine_record.hpp"
