@@ -7,9 +7,11 @@ Without pyzmq and msgpack, or with a server that was built without ZeroMQ, every
 
 import contextlib
 import json
+import pathlib
 import random
 import socket
 import sys
+import tempfile
 import unittest
 
 try:
@@ -19,6 +21,7 @@ except ImportError:
     print("skipped: this wants pyzmq and msgpack (tests/server/requirements.txt)")
     sys.exit(77)
 
+from checkpoint_files import changed
 from running import MODEL, SERVER, Running, refused, wait_for  # noqa: F401
 
 BLOCK = 64
@@ -238,6 +241,24 @@ class Events(unittest.TestCase):
             told = dict(router.known)
             self.assertEqual(server.router().known, told)  # the cache's own list
             self.assertEqual(router.hear().known, told)
+
+    def test_a_change_of_the_checkpoint_is_told(self):
+        with tempfile.TemporaryDirectory() as folder:
+            changed(MODEL, pathlib.Path(folder, "next.safetensors"), 1.1, name="next")
+            with telling("--checkpoints", folder) as server:
+                router = server.router()
+                ask(server, "Pip")
+                before = set(router.hear().known)
+                self.assertTrue(before)
+                status, _, text = server.ask("POST", "/checkpoints", {"checkpoint": "next", "share": 100, "promote": True})
+                self.assertEqual(status, 201, text)
+                wait_for(lambda: [one["checkpoint"] for one in json.loads(server.ask("GET", "/checkpoints")[2])["served"]] == ["next"])
+                self.assertFalse(before & set(router.hear().known))
+                ask(server, "Pip")
+                known = dict(router.hear().known)
+                self.assertTrue(known)
+                self.assertFalse(before & set(known))
+                self.assertEqual(server.router().known, known)
 
 
 class Private(unittest.TestCase):
