@@ -4,6 +4,7 @@
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
 #include <chrono>
 #include <memory>
 #include <mutex>
