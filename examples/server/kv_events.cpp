@@ -51,6 +51,10 @@ double unix_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+}  // namespace
+
+namespace kv_sockets {
+
 // Wakes a poll of sockets from another thread.
 class Bell {
  public:
@@ -101,6 +105,10 @@ class Ring {
   uint64_t next_ = 0;
   size_t held_ = 0;
 };
+
+}  // namespace kv_sockets
+
+namespace {
 
 void bind(zmq::socket_t& socket, const char* option, const std::string& endpoint) {
   try {
@@ -232,7 +240,7 @@ class KvEvents::Sockets {
       replay_->send(zmq::buffer(big_endian(number)), zmq::send_flags::sndmore);
       replay_->send(zmq::buffer(bytes), zmq::send_flags::none);
     };
-    ring_.from(from, [&](const Ring::Batch& batch) { send(batch.number, batch.bytes); });
+    ring_.from(from, [&](const kv_sockets::Ring::Batch& batch) { send(batch.number, batch.bytes); });
     send(UINT64_MAX, {});
     ++replays;
     if (!ring_.has(from)) want_snapshot();
@@ -244,10 +252,10 @@ class KvEvents::Sockets {
   zmq::context_t context_{1};
   zmq::socket_t publisher_{context_, zmq::socket_type::xpub};
   std::optional<zmq::socket_t> replay_;
-  Ring ring_;
+  kv_sockets::Ring ring_;
   std::optional<Clock::time_point> snapshot_at_, last_snapshot_, send_at_;
   Clock::time_point last_sent_{};
-  Bell bell_;
+  kv_sockets::Bell bell_;
   std::mutex mutex_;
   std::vector<CacheEvent> waiting_;  // of the mutex
   std::atomic<bool> stopping_ = false;
