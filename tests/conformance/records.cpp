@@ -102,6 +102,10 @@ TEST_CASE("a recorded reply of a full batch is computed again alone, by any back
       requests.push_back(busy.submit(prompt, options_of(random, i % kKinds)));
       if (i % 4 == 0) busy.step();
     }
+    RequestOptions strict = options_of(random, 6);  // ended by a verdict after three tokens, whatever they are
+    strict.max_tokens = 24, strict.safety.limits = {{"one", 0.0}}, strict.safety.run = 3, strict.safety.hold_back = 0;
+    strict.stop_tokens.emplace();
+    busy.submit(shared, strict);
     for (int i = 0; i < 4; ++i) REQUIRE(busy.engine().cancel(requests[random() % requests.size()]).ok());
     busy.drain();
     REQUIRE(busy.records.size() >= requests.size());

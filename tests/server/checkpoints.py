@@ -385,7 +385,7 @@ class Swaps(unittest.TestCase):
         self.assertEqual(self.who(server, "new"), "next")
         self.assertEqual(server.chat(ASK, max_tokens=8)["choices"][0]["finish_reason"], "content_filter")
         server.post("/tiers", tier="adult", label="violence", limit=1)
-        self.assertEqual(server.chat(ASK, max_tokens=8)["choices"][0]["finish_reason"], "length")
+        self.assertEqual(server.chat(ASK, max_tokens=8, ignore_eos=True)["choices"][0]["finish_reason"], "length")
 
     def test_the_metrics_tell_a_worse_checkpoint(self):
         server = self.start(store="none")

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import unittest
 
-from running import Running
+from running import Running, wait_for
 
 REPLAY = os.path.join(os.path.dirname(os.path.abspath(sys.argv[1])), "kaiju-replay")
 MODEL = os.path.abspath(sys.argv[2])
@@ -118,6 +118,7 @@ class Journal(unittest.TestCase):
         server = self.start()
         for seed in range(4):
             ask(server, SAID, seed=seed)
+        wait_for(lambda: server.metric("kaiju_journal_replies_total") == 4)  # a thread of its own writes them
         server.process.send_signal(signal.SIGKILL)
         server.process.wait()
         server = self.start()
