@@ -178,7 +178,6 @@ def swaps(options):
         begin, names = time.monotonic(), ("next", "first")
         for i in range(options.times):
             server.must("POST", "/checkpoints", {"checkpoint": names[i % 2], "share": 100, "warm": 0})
-            server.must("POST", "/v1/completions", {"prompt": [1, 2, 3, i % 200], "max_tokens": 2})
             if i % 3 == 0:
                 server.must("DELETE", f"/checkpoints/{names[i % 2]}")
                 server.wait_for(lambda states: len(states) == 1)
