@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes as c
 import operator
+import reprlib
 from typing import TYPE_CHECKING, Any, Callable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _c
@@ -225,12 +226,12 @@ class Model(Handle):
     # -- text --
     def _tokens(self, tokens: Any) -> Tuple[Any, int]:
         if isinstance(tokens, (str, bytes)):
-            raise WrongType(f"tokens is {tokens!r}; it must be a list of token ids: model.tokenize(text) makes one, "
+            raise WrongType(f"tokens is {reprlib.repr(tokens)}; it must be a list of token ids: model.tokenize(text) makes one, "
                             "and session.reply(text) takes text")
         try:
             tokens = [operator.index(token) for token in tokens]
         except TypeError:
-            raise WrongType(f"tokens is {tokens!r}; it must be a list of token ids") from None
+            raise WrongType(f"tokens is {reprlib.repr(tokens)}; it must be a list of token ids") from None
         for i, token in enumerate(tokens):  # here, for ctypes cuts off what is beyond 32 bits
             if not 0 <= token < self.vocabulary:
                 raise InvalidArgument(f"token {i} is {token}; tokens are 0 to {self.vocabulary - 1}")
