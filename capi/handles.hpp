@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kaiju.h"
+#include "kaiju/calibration.hpp"
 #include "kaiju/kaiju.hpp"
 
 struct kaiju_error {

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "kaiju/format/scales.hpp"
 #include "kaiju/step/executor.hpp"
 
 namespace kaiju {

@@ -24,12 +24,10 @@
 #include <vector>
 
 #include "kaiju/base/status.hpp"
-#include "kaiju/engine/calibration.hpp"
 #include "kaiju/engine/conversation.hpp"
 #include "kaiju/engine/engine.hpp"
 #include "kaiju/format/checkpoint.hpp"
 #include "kaiju/format/head.hpp"
-#include "kaiju/format/scales.hpp"
 #include "kaiju/run/devices.hpp"
 #include "kaiju/run/executors.hpp"
 #include "kaiju/run/memory_need.hpp"

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "catch.hpp"
+#include "kaiju/calibration.hpp"
 #include "kaiju/kaiju.hpp"
 #include "random_checkpoint.hpp"
 #include "small_config.hpp"

@@ -43,7 +43,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"src/text", ground_and({"text"})},
     {"src/cpu", ground_and({"tensor", "backend"})},
     {"cuda", ground_and({"tensor", "backend", "model", "run"})},
-    {"capi", {"kaiju.hpp", "records.hpp", "rollout.hpp", "base", "sample", "text"}},
+    {"capi", {"kaiju.hpp", "calibration.hpp", "records.hpp", "rollout.hpp", "base", "sample", "text"}},
 };
 
 std::string read(const fs::path& path) {
