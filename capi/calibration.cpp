@@ -55,13 +55,6 @@ kaiju_status kaiju_engine_calibrate(kaiju_engine* engine, kaiju_calibration* cal
                                     int32_t* counted, kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!engine || !calibration) return missing(engine ? "calibration" : "engine");
-    const auto own = engine->scaled ? engine->scaled : engine->model->checkpoint();
-    if (calibration->checkpoint->digest() != own->digest() ||
-        calibration->checkpoint->scale_epoch() != own->scale_epoch())
-      return kaiju::invalid_argument(
-          "the calibration is of another model or of other scales than the engine has: make one "
-          "of "
-          "this engine");
     const kaiju::Result<bool> looked = engine->engine->calibrate(calibration->calibration);
     if (!looked.ok()) return looked.status();
     if (counted) *counted = *looked ? 1 : 0;

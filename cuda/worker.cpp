@@ -6,6 +6,7 @@
 
 #include "graph_rows.hpp"
 #include "kaiju/base/detail/owner_process.hpp"
+#include "kaiju/format/scales.hpp"
 
 namespace kaiju::cuda {
 

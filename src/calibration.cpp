@@ -102,6 +102,7 @@ Result<Calibration> Calibration::create(const Checkpoint& checkpoint, const Cali
     if (!scales.ok()) return scales.status();
     const auto vocab = static_cast<size_t>(checkpoint.config().vocab_size);
     Calibration made(options, std::move(scales).value());
+    made.model_ = checkpoint.digest(), made.epoch_ = checkpoint.scale_epoch();
     for (size_t s = 0; s < made.scales_.slots.size(); ++s) {
       KvScales::Slot& slot = made.scales_.slots[s];
       const int32_t owner = checkpoint.config().owner_of(static_cast<int32_t>(s));

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -51,6 +52,13 @@ std::vector<std::string> names_in(const std::string& folder) {
   std::erase(names, kModel);
   names.insert(names.begin(), kModel);
   return names;
+}
+
+void check_name(const std::string& folder, const std::string& name, const char* kind) {
+  const std::vector<std::string> known = names_in(folder);
+  if (std::find(known.begin(), known.end(), name) == known.end())
+    throw Failure{404, fmt::format("{}: there is no {:?}; there are: {}", kind, name, fmt::join(known, ", ")), kind,
+                  fmt::format("{}_not_found", kind)};
 }
 
 std::string file_in(const std::string& folder, const std::string& name) {

@@ -12,6 +12,8 @@ inline constexpr const char* kModel = "model";  // the one of the command line, 
 
 // "model" first, then the folder's files by name, without their ending; an empty folder's name: "model" alone.
 std::vector<std::string> names_in(const std::string& folder);
+// Throws Failure where names_in lacks the name; so no name leads out of the folder. `kind`: what it names, "head".
+void check_name(const std::string& folder, const std::string& name, const char* kind);
 // The file of a name that names_in has.
 std::string file_in(const std::string& folder, const std::string& name);
 

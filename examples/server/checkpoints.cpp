@@ -2,7 +2,6 @@
 #include "checkpoints.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -112,10 +111,7 @@ MemoryNeed Checkpoints::need_of(const std::string& name, const std::string& file
 }
 
 void Checkpoints::check_wanted(const NewCandidate& wanted) const {
-  const std::vector<std::string> known = names_in(options_.folder);
-  if (std::find(known.begin(), known.end(), wanted.name) == known.end())  // so no name leads out of the folder
-    throw Failure{404, fmt::format("there is no checkpoint {:?}; there are: {}", wanted.name, fmt::join(known, ", ")),
-                  "checkpoint", "checkpoint_not_found"};
+  check_name(options_.folder, wanted.name, "checkpoint");
   if (wanted.name == current_->name)
     throw Failure{409, fmt::format("{} is served already", wanted.name), "checkpoint", "conflict"};
   if (changing_) throw Failure{409, "a checkpoint is being loaded or promoted: wait for it", {}, "conflict", 1};

@@ -1,11 +1,6 @@
 // See heads.hpp.
 #include "heads.hpp"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <algorithm>
-
 #include "checkpoints.hpp"
 #include "elsewhere.hpp"
 #include "failure.hpp"
@@ -29,10 +24,7 @@ Result<std::shared_ptr<const Checkpoint>> Heads::read(const std::string& name) c
 }
 
 asio::awaitable<void> Heads::change(std::string name) {
-  const std::vector<std::string> known = names();
-  if (std::find(known.begin(), known.end(), name) == known.end())  // so no name leads out of the folder
-    throw Failure{404, fmt::format("there is no head \"{}\"; there are: {}", name, fmt::join(known, ", ")), "head",
-                  "head_not_found"};
+  check_name(folder_, name, "head");
   if (changing_) throw Failure{409, "the head is being changed: try again", {}, "conflict"};
   changing_ = true;
   std::shared_ptr<const Checkpoint> headed;

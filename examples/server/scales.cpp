@@ -3,7 +3,6 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <ctime>
@@ -129,10 +128,7 @@ asio::awaitable<Status> Scales::set(std::shared_ptr<const Checkpoint> checkpoint
 }
 
 asio::awaitable<void> Scales::change(std::string name) {
-  const std::vector<std::string> known = names();
-  if (std::find(known.begin(), known.end(), name) == known.end())  // so no name leads out of the folder
-    throw Failure{404, fmt::format("there are no scales \"{}\"; there are: {}", name, fmt::join(known, ", ")), "scales",
-                  "scales_not_found"};
+  check_name(folder_, name, "scales");
   if (changing_) throw Failure{409, "the scales are being changed: try again", {}, "conflict"};
   if (name == current_) co_return;
   const std::shared_ptr<const Checkpoint> next = checkpoint_of(name), before = checkpoint_of(current_);

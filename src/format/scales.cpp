@@ -26,12 +26,6 @@ constexpr int32_t kMostBins = 256;
 std::string clip_name(size_t slot, const char* which) { return fmt::format("kv.{}.{}_clip", slot, which); }
 std::string seen_name(size_t slot, const char* which) { return fmt::format("seen.{}.{}", slot, which); }
 
-Status check_has_clips(const ModelConfig& config) {
-  if (has_clips(config.shape)) return {};
-  return {StatusCode::kUnsupported,
-          "each key and value of this model has a scale of its own: there are no scales to change"};
-}
-
 int64_t width_of(const ModelConfig& config, size_t slot) {
   return config.width_of(Width::kKv, config.owner_of(static_cast<int32_t>(slot)));
 }
@@ -129,7 +123,7 @@ std::span<const std::byte> bytes_of(const KvScales& scales, const std::string& n
 Result<KvScales> scales_of(const Checkpoint& checkpoint) {
   return guarded<Result<KvScales>>([&]() -> Result<KvScales> {
     const ModelConfig& config = checkpoint.config();
-    KAIJU_TRY(check_has_clips(config));
+    if (!has_clips(config.shape)) return no_clips();
     KvScales scales;
     scales.slots.resize(static_cast<size_t>(config.kv_slot_count));
     for (size_t slot = 0; slot < scales.slots.size(); ++slot) {
@@ -147,7 +141,7 @@ Result<KvScales> scales_of(const Checkpoint& checkpoint) {
 Result<std::shared_ptr<const Checkpoint>> with_scales(std::shared_ptr<const Checkpoint> checkpoint,
                                                       const std::string& path, Verify verify) {
   if (!checkpoint) return invalid_argument("no checkpoint");
-  KAIJU_TRY(check_has_clips(checkpoint->config()));
+  if (!has_clips(checkpoint->config().shape)) return no_clips();
   std::shared_ptr<const ScalesFile> scales;
   const auto file = format::open_file(path, verify, {}, [&](const std::string& name, format::Source source) {
     auto made = std::make_shared<ScalesFile>(name, std::move(source), *checkpoint);
@@ -165,7 +159,7 @@ Result<std::shared_ptr<const Checkpoint>> with_scales(std::shared_ptr<const Chec
 Status write_scales(const Checkpoint& checkpoint, const KvScales& scales, const std::string& path) {
   return guarded<Status>([&]() -> Status {
     const ModelConfig& config = checkpoint.config();
-    KAIJU_TRY(check_has_clips(config));
+    if (!has_clips(config.shape)) return no_clips();
     if (static_cast<int32_t>(scales.slots.size()) != config.kv_slot_count)
       return invalid_argument(
           fmt::format("scales of {} KV slots; the model has {}", scales.slots.size(), config.kv_slot_count));

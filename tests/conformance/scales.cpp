@@ -201,6 +201,20 @@ TEST_CASE("keys and values are counted alike on every backend") {
   }
 }
 
+TEST_CASE("a calibration of other scales, or of another model, counts nothing") {
+  Talk talk(model(), "portable");
+  talk.submit(Talk::prompt(1), Talk::request(12));
+  while (talk.heard == 0) talk.step();
+  for (const auto& other :
+       {with_clips_times(1.5f), test::random_checkpoint(test::small_config("another", false), 12)}) {
+    auto calibration = Calibration::create(*other);
+    REQUIRE(calibration.ok());
+    CHECK(talk.engine().calibrate(*calibration).status().code() == StatusCode::kInvalidArgument);
+    CHECK(calibration->figures().blocks == 0);
+  }
+  talk.drain();
+}
+
 TEST_CASE("a model whose keys and values have scales of their own has none to change or to count") {
   const auto scaled = test::random_checkpoint(test::small_config_of(2, "scaled"), 11);
   CHECK(scales_of(*scaled).status().code() == StatusCode::kUnsupported);

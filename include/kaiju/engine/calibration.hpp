@@ -66,6 +66,10 @@ class Calibration {
   // scale of its own. About 600 bytes a channel and 16 bytes a token of the vocabulary.
   static Result<Calibration> create(const Checkpoint& checkpoint, const CalibrationOptions& options = {});
 
+  // What it is made for: the checkpoint's digest, and its scale_epoch.
+  const std::string& model() const { return model_; }
+  uint64_t epoch() const { return epoch_; }
+
   // Where Engine::calibrate counts a block, and what it adds then.
   KvCounts& counts() { return counts_; }
   void add(std::span<const int32_t> tokens, const std::string& character, TimePoint now);
@@ -100,6 +104,8 @@ class Calibration {
   void accept_window();
 
   CalibrationOptions options_;
+  std::string model_;
+  uint64_t epoch_ = 0;
   KvScales scales_;       // in use; its counts are what it was made from
   bool of_file_ = false;  // and its file said so
   KvCounts counts_;       // of one block

@@ -256,8 +256,8 @@ class Engine {
   // The rules of save_session for steps apply.
   Status set_scales(const std::shared_ptr<const Checkpoint>& checkpoint);
   // Adds the newest whole block of one of the running sequences to a calibration of this engine's model. Returns
-  // whether there was one that had not been added. Costs a copy of the block and about a nanosecond a byte. The rules
-  // of save_session for steps apply.
+  // whether there was one that had not been added; kInvalidArgument for a calibration of another model or of other
+  // scales. Costs a copy of the block and about a nanosecond a byte. The rules of save_session for steps apply.
   Result<bool> calibrate(Calibration& calibration);
   // Looks at the next part of the weights in the executor's memory, of `most_bytes` or somewhat more, round and round,
   // and compares it with what was loaded. Call it when there is nothing to step: a GPU looks at some 1 TB a second, a

@@ -21,6 +21,12 @@ struct KvScales {
   std::vector<uint64_t> tokens;  // [vocab_size] how often each token was seen
 };
 
+// The error of all that is asked about the scales of a model without clips.
+inline Status no_clips() {
+  return {StatusCode::kUnsupported,
+          "each key and value of this model has a scale of its own: there are no scales to change or to calibrate"};
+}
+
 // Returns the scales of a checkpoint. The counts are empty where no set was given to it, for a model's own file does
 // not tell them. kUnsupported if the model's keys and values have scales of their own.
 Result<KvScales> scales_of(const Checkpoint& checkpoint);

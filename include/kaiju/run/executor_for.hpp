@@ -12,6 +12,7 @@
 
 #include "kaiju/base/buffer.hpp"
 #include "kaiju/base/float_state.hpp"
+#include "kaiju/format/scales.hpp"
 #include "kaiju/model/forward.hpp"
 #include "kaiju/run/hooked_row.hpp"
 #include "kaiju/run/kv_counter.hpp"

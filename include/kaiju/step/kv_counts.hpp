@@ -6,7 +6,6 @@
 #include <span>
 #include <vector>
 
-#include "kaiju/base/status.hpp"
 #include "kaiju/step/kinds.hpp"
 
 namespace kaiju {
@@ -48,11 +47,5 @@ struct KvCounts {
     for (size_t i = 0; i < to.size(); ++i) to[i] += from[i];
   }
 };
-
-// What an executor answers that is asked to count the KV of a model without clips, or to change them.
-inline Status no_clips() {
-  return {StatusCode::kUnsupported,
-          "each key and value of this model has a scale of its own: there are no scales to calibrate"};
-}
 
 }  // namespace kaiju

@@ -29,6 +29,9 @@ inline Status EngineImpl::set_scales(const std::shared_ptr<const Checkpoint>& ch
 
 inline Result<bool> EngineImpl::calibrate(Calibration& calibration) {
   return between_steps<Result<bool>>([&]() -> Result<bool> {
+    if (!cache().identity().starts_with(calibration.model()) || cache().epoch() != calibration.epoch())
+      return invalid_argument(
+          "the calibration is of another model or of other scales than the engine has: make one of this engine");
     const auto& running = scheduler_.running();
     for (size_t looked = 0; looked < running.size(); ++looked) {
       Sequence& sequence = *running[++calibrated_ % running.size()];

@@ -23,7 +23,7 @@ import threading
 import time
 import urllib.request
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 LINES = ["What do you grow in the garden?", "Tell me more of that.", "And when it rains?", "What are you afraid of?",
          "Do you sing in the evening?", "Who taught you that?", "I should go. What will you do now?"]
 ODD = "0123456789 @#%&*()_+ =-[];',./ QWXZ " * 8
@@ -258,6 +258,7 @@ INCIDENTS = {"damaged-scale": DamagedScale, "worse-checkpoint": WorseCheckpoint,
 
 
 def candidates():
+    """The module tests/gate/candidates.py, which reads what it is given from the command line."""
     import importlib
     sys.argv, before = [sys.argv[0], str(ROOT), "none"], sys.argv
     try:
