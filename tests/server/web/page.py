@@ -82,7 +82,9 @@ class OfPage(unittest.TestCase):
 
     def home(self):
         page.open(mock.url)
-        page.wait("document.querySelectorAll('.card').length > 0", "characters are shown")
+        page.wait(
+            "!document.getElementById('home').hidden && document.querySelector('.card')", "the characters are in view"
+        )
 
     def chat(self, *characters, title=None):
         """A new chat, in view."""
