@@ -31,6 +31,7 @@ constexpr double kFirstTokenMedianMs = 800, kFirstTokenMostMs = 2500, kLeastToke
 
 struct Options {
   std::string model, backend = "auto";
+  std::vector<int32_t> devices;
   int32_t threads = 0;
   std::vector<int32_t> conversations = {64};
   replay::ChatsOptions chats;
@@ -246,6 +247,7 @@ ExecutorOptions executor_options(const Options& options, const std::vector<repla
       [](const replay::Trace& a, const replay::Trace& b) { return a.requests.size() < b.requests.size(); });
   ExecutorOptions making;
   making.backend = options.backend;
+  making.devices = options.devices;
   making.threads = options.threads;
   making.slot_count = options.slots;
   making.step_tokens = options.step_tokens > 0 ? options.step_tokens : options.backend == "cuda" ? 4096 : 256;
@@ -325,6 +327,10 @@ void add_hour(CLI::App& app, int& status) {
   command->add_option("--backend", options->backend, "auto or a backend's name")
       ->check(tools::backend_name())
       ->capture_default_str();
+  command
+      ->add_option("--devices", options->devices, "devices to compute on: 1 is the first GPU; several share the model")
+      ->check(tools::whole_number(0, 1024))
+      ->delimiter(',');
   command->add_option("--threads", options->threads, "number of threads; 0: one per core")
       ->check(tools::whole_number(0, 256))
       ->capture_default_str();

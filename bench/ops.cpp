@@ -123,8 +123,9 @@ class Ops {
     backend_.norm({x.data(), rows, width, 1e-5f, 30.0f, a.data()});
     ReferenceBackend().norm({x.data(), rows, width, 1e-5f, 30.0f, expected.data()});
     if (a != expected) throw Wrong{"norm"};
-    const double seconds =
-        best_seconds(options_.seconds, [&] { backend_.norm({x.data(), rows, width, 1e-5f, 30.0f, a.data()}); });
+    const double seconds = best_seconds(options_.seconds, [&] {
+      backend_.norm({x.data(), rows, width, 1e-5f, 30.0f, a.data()});
+    });
     add("norm", fmt::format("{}", width), rows, seconds, 3e-9 * static_cast<double>(x.size()) / seconds, "GB/s", 0, "");
   }
 
