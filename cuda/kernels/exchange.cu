@@ -7,6 +7,8 @@
 //
 // No GPU waits for ever: one that has not come within kPatienceNs, or that the host has seen fail, ends the wait of
 // all, and the host finds `lost` set. The results are worthless then.
+#include <algorithm>
+
 #include "../tiles/dependent_launch.cuh"
 #include "../tiles/epilogue.cuh"
 #include "exchange.hpp"
