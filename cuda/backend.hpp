@@ -167,7 +167,8 @@ class CudaBackend {
   }
   void multiply(MatmulKind kind, MatmulArgs args, const int32_t* row_sum) {
     args.room = room_;
-    if (device_->ok() && !stores_sums(kind) && is_cublaslts(args.rows, args.out, args.in))
+    if (device_->ok() && kind != MatmulKind::kSums && kind != MatmulKind::kSumsDown &&
+        is_cublaslts(args.rows, args.out, args.in))
       return cublaslt_->multiply({kind, args, row_sum});
     launch("a matmul", [&](cudaStream_t s) { return cuda::matmul(s, device_->chip(), kind, args); });
   }

@@ -31,10 +31,10 @@ cudaError_t gather_rows(cudaStream_t stream, const Chip& chip, const std::byte* 
 // A matmul by its operands and epilogue (docs/arithmetic.md, section 4). kSums and kSumsDown have none: they are
 // kAddLinear and kAddDown of a GPU that has a part of the summed index (kernels/exchange.hpp).
 enum class MatmulKind { kLinear, kUp, kAddLinear, kAddDown, kSums, kSumsDown };
-constexpr bool has_unsigned_input(MatmulKind kind) {
-  return kind == MatmulKind::kAddDown || kind == MatmulKind::kSumsDown;
-}
-constexpr bool stores_sums(MatmulKind kind) { return kind == MatmulKind::kSums || kind == MatmulKind::kSumsDown; }
+template <MatmulKind kKind>
+inline constexpr bool kHasUnsignedInput = kKind == MatmulKind::kAddDown || kKind == MatmulKind::kSumsDown;
+template <MatmulKind kKind>
+inline constexpr bool kStoresSums = kKind == MatmulKind::kSums || kKind == MatmulKind::kSumsDown;
 constexpr MatmulShape shape_of(MatmulKind kind, int32_t out, int32_t in) {
   return {out, in, kind == MatmulKind::kAddLinear || kind == MatmulKind::kSums};
 }
@@ -42,7 +42,7 @@ constexpr MatmulShape shape_of(MatmulKind kind, int32_t out, int32_t in) {
 struct MatmulArgs {
   const int8_t* weight;  // [out, in], in a multiple of 64, 16-byte aligned
   int32_t out, in;
-  const void* a;  // [rows, in] int8; uint8 where has_unsigned_input()
+  const void* a;  // [rows, in] int8; uint8 for kAddDown and kSumsDown
   int32_t rows;
   const float* scale;  // [out]
   void* result;        // [rows, out] f32, uint8, bf16, bf16, int32, int32

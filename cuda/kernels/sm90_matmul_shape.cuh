@@ -44,7 +44,7 @@ struct Shape {
   // ---- outputs ----
   // A lane has kRun neighbouring outputs of each group. Floats go by four, for whole sectors; of a tile split in four a
   // block stores only four of a lane's eight anyway.
-  static constexpr bool kByFour = kOuts % 32 != 0 || ((kKind == MatmulKind::kLinear || stores_sums(kKind)) && kSplit < 4);
+  static constexpr bool kByFour = kOuts % 32 != 0 || ((kKind == MatmulKind::kLinear || kStoresSums<kKind>) && kSplit < 4);
   static constexpr int kGroup = kByFour ? 16 : 32, kGroups = kOuts / kGroup;
   static constexpr int kRun = kGroup / 4;
 

@@ -10,7 +10,7 @@ namespace kaiju::cuda {
 // Stores the sum of output n of the row that begins at `at` = row * out.
 template <MatmulKind kKind>
 __device__ __forceinline__ void store_sum(const MatmulArgs& args, int64_t at, int32_t n, int32_t sum) {
-  if constexpr (stores_sums(kKind)) {
+  if constexpr (kStoresSums<kKind>) {
     static_cast<int32_t*>(args.result)[at + n] = sum;
     return;
   }
@@ -74,7 +74,7 @@ __device__ __forceinline__ Bf16Run<kCount> residuals_added(const Bf16Run<kCount>
 template <MatmulKind kKind, int kCount>
 __device__ __forceinline__ void store_sums(const MatmulArgs& args, int64_t at, const int32_t (&sum)[kCount],
                                            const float (&scale)[kCount], const Bf16Run<kCount>& before) {
-  if constexpr (stores_sums(kKind)) {
+  if constexpr (kStoresSums<kKind>) {
     auto* out = reinterpret_cast<int4*>(static_cast<int32_t*>(args.result) + at);
 #pragma unroll
     for (int i = 0; i < kCount; i += 4) out[i / 4] = {sum[i], sum[i + 1], sum[i + 2], sum[i + 3]};
