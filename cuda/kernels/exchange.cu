@@ -18,8 +18,8 @@ namespace {
 
 constexpr int32_t kThreads = 256;
 constexpr int kRun = 8;  // neighbouring outputs of a thread: 16 bytes of the stream
-// Rows that every GPU adds up by itself: reading them from all takes less time than a second meeting.
-constexpr int32_t kFewRows = 32;
+// What NVLink moves in the time of a meeting.
+constexpr int64_t kMeetingBytes = 1'500'000;
 constexpr uint64_t kPatienceNs = 20'000'000'000;
 
 __device__ __forceinline__ void store_released(int32_t* to, int32_t value) {
@@ -141,6 +141,13 @@ __global__ void __launch_bounds__(kThreads) gather_logits_kernel(Peers peers, in
   leave(peers, meeting);
 }
 
+// Whether every GPU should add up all rows by itself, for which it reads 4 bytes an output from each other GPU.
+// Otherwise it reads those of its own rows, writes 2 bytes an output to each, and all meet once more.
+bool adds_all(const Peers& peers, int64_t outputs) {
+  const int64_t others = peers.count - 1;
+  return outputs * others * 4 <= outputs * others * 6 / peers.count + kMeetingBytes;
+}
+
 // Blocks for so many threads' work: at most two for each multiprocessor, which all run at once.
 int64_t blocks_for(const Chip& chip, int64_t threads) {
   return std::clamp<int64_t>((threads + kThreads - 1) / kThreads, 1, 2 * chip.multiprocessors);
@@ -151,7 +158,7 @@ int64_t blocks_for(const Chip& chip, int64_t threads) {
 cudaError_t add_sums_of_all(cudaStream_t stream, const Chip& chip, const Peers& peers, int32_t turn, int32_t rows,
                             int32_t out, const float* scale) {
   const int64_t runs = out / kRun;
-  if (rows <= kFewRows)
+  if (adds_all(peers, int64_t{rows} * out))
     return launch(stream, chip, add_sums_kernel<false>, {blocks_for(chip, rows * runs), kThreads}, peers, turn, 0, rows,
                   out, scale);
   const auto first_row = [&](int32_t rank) { return static_cast<int32_t>(int64_t{rows} * rank / peers.count); };
