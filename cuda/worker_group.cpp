@@ -99,6 +99,7 @@ void WorkerGroup::return_logits(const CheckedStep& step, bool are_there, StepRes
       const int32_t from = segment.first_token + done,
                     count = std::min(first().logit_rows(), segment.token_count - done);
       if (!are_there) each([&](Worker& worker) { worker.run_logits(from, count); });
+      release_if_failed();
       first().return_logits(count, out);  // waits for the GPU, and so for all: theirs have been launched
       out += int64_t{count} * info.vocab_size;
       if (!segment.scores) continue;
