@@ -31,6 +31,7 @@ constexpr double kFirstTokenMedianMs = 800, kFirstTokenMostMs = 2500, kLeastToke
 
 struct Options {
   std::string model, backend = "auto";
+  std::vector<int32_t> devices;
   int32_t threads = 0;
   std::vector<int32_t> conversations = {64};
   replay::ChatsOptions chats;
@@ -246,6 +247,7 @@ ExecutorOptions executor_options(const Options& options, const std::vector<repla
       [](const replay::Trace& a, const replay::Trace& b) { return a.requests.size() < b.requests.size(); });
   ExecutorOptions making;
   making.backend = options.backend;
+  making.devices = options.devices;
   making.threads = options.threads;
   making.slot_count = options.slots;
   making.step_tokens = options.step_tokens > 0 ? options.step_tokens : options.backend == "cuda" ? 4096 : 256;
@@ -312,63 +314,73 @@ int run(Options options) {
   return 0;
 }
 
+void add_traffic(CLI::App& command, Options& options) {
+  replay::ChatsOptions& chats = options.chats;
+  chats.characters = 16, chats.prompt_tokens = 6000, chats.user_tokens = 30, chats.reply_tokens = 100;
+  const CLI::Validator count = tools::whole_number(1, 1 << 20);
+  command
+      .add_option("--conversations", options.conversations,
+                  "number of conversations at once; several numbers are tried one after another")
+      ->check(count)
+      ->delimiter(',')
+      ->capture_default_str();
+  command
+      .add_option("--characters", chats.characters,
+                  "number of characters; their prompts are computed before the traffic begins")
+      ->check(count)
+      ->capture_default_str();
+  command
+      .add_option("--zipf", chats.zipf,
+                  "the r-th character is chosen r^-ZIPF times as often as the first; 0: all equally often")
+      ->check(tools::number_from(0, 10))
+      ->capture_default_str();
+  command.add_option("--prompt-tokens", chats.prompt_tokens, "length of a character's prompt")
+      ->check(count)
+      ->capture_default_str();
+  command
+      .add_option("--history-tokens", chats.history_tokens,
+                  "mean length of what each conversation said before: up to twice as much. Memory holds the KV of all. "
+                  "But for a few conversations it is copied from others, so that nobody waits for it")
+      ->check(tools::whole_number(0, 1 << 20))
+      ->capture_default_str();
+  command.add_option("--user-tokens", chats.user_tokens, "length of a message")->check(count)->capture_default_str();
+  command.add_option("--reply-tokens", chats.reply_tokens, "length of a reply")
+      ->check(tools::whole_number(2, 1 << 20))
+      ->capture_default_str();
+  command
+      .add_option("--every-seconds", chats.every_seconds,
+                  "time from one message of a conversation to the next: reply, reading and thinking")
+      ->check(tools::number_from(0.0001, 86400))
+      ->capture_default_str();
+  command.add_option("--settle-seconds", options.settle_seconds, "traffic before and after the measured time")
+      ->check(tools::number_from(0, 86400))
+      ->capture_default_str();
+  command.add_option("--seconds", options.seconds, "measured time")
+      ->check(tools::number_from(0.0001, 86400))
+      ->capture_default_str();
+  command.add_option("--seed", chats.seed, "the same seed gives the same traffic")
+      ->check(tools::whole_number())
+      ->capture_default_str();
+}
+
 }  // namespace
 
 void add_hour(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand(
       "hour", "how many conversations at once are answered in time, and the cost of one for an hour");
   auto options = std::make_shared<Options>();
-  replay::ChatsOptions& chats = options->chats;
-  chats.characters = 16, chats.prompt_tokens = 6000, chats.user_tokens = 30, chats.reply_tokens = 100;
-  const CLI::Validator count = tools::whole_number(1, 1 << 20);
   command->add_option("FILE", options->model, "checkpoint")->required();
   command->add_option("--backend", options->backend, "auto or a backend's name")
       ->check(tools::backend_name())
       ->capture_default_str();
+  command
+      ->add_option("--devices", options->devices, "devices to compute on: 1 is the first GPU; several share the model")
+      ->check(tools::whole_number(0, 1024))
+      ->delimiter(',');
   command->add_option("--threads", options->threads, "number of threads; 0: one per core")
       ->check(tools::whole_number(0, 256))
       ->capture_default_str();
-  command
-      ->add_option("--conversations", options->conversations,
-                   "number of conversations at once; several numbers are tried one after another")
-      ->check(count)
-      ->delimiter(',')
-      ->capture_default_str();
-  command
-      ->add_option("--characters", chats.characters,
-                   "number of characters; their prompts are computed before the traffic begins")
-      ->check(count)
-      ->capture_default_str();
-  command
-      ->add_option("--zipf", chats.zipf,
-                   "the r-th character is chosen r^-ZIPF times as often as the first; 0: all equally often")
-      ->check(tools::number_from(0, 10))
-      ->capture_default_str();
-  command->add_option("--prompt-tokens", chats.prompt_tokens, "length of a character's prompt")
-      ->check(count)
-      ->capture_default_str();
-  command
-      ->add_option(
-          "--history-tokens", chats.history_tokens,
-          "mean length of what each conversation said before: up to twice as much. Memory holds the KV of all. "
-          "But for a few conversations it is copied from others, so that nobody waits for it")
-      ->check(tools::whole_number(0, 1 << 20))
-      ->capture_default_str();
-  command->add_option("--user-tokens", chats.user_tokens, "length of a message")->check(count)->capture_default_str();
-  command->add_option("--reply-tokens", chats.reply_tokens, "length of a reply")
-      ->check(tools::whole_number(2, 1 << 20))
-      ->capture_default_str();
-  command
-      ->add_option("--every-seconds", chats.every_seconds,
-                   "time from one message of a conversation to the next: reply, reading and thinking")
-      ->check(tools::number_from(0.0001, 86400))
-      ->capture_default_str();
-  command->add_option("--settle-seconds", options->settle_seconds, "traffic before and after the measured time")
-      ->check(tools::number_from(0, 86400))
-      ->capture_default_str();
-  command->add_option("--seconds", options->seconds, "measured time")
-      ->check(tools::number_from(0.0001, 86400))
-      ->capture_default_str();
+  add_traffic(*command, *options);
   command->add_option("--slots", options->slots, "requests that run at once")
       ->check(tools::whole_number(1, 65536))
       ->capture_default_str();
@@ -383,9 +395,6 @@ void add_hour(CLI::App& app, int& status) {
       ->transform(tools::byte_count());
   command->add_option("--dollars-per-hour", options->dollars_per_hour, "price of the machine")
       ->check(tools::number_from(0.0001, 1e6))
-      ->capture_default_str();
-  command->add_option("--seed", chats.seed, "the same seed gives the same traffic")
-      ->check(tools::whole_number())
       ->capture_default_str();
   command
       ->add_option("--check", options->checked,

@@ -28,6 +28,7 @@ namespace {
 struct Options {
   std::string model;
   std::string backend = "auto", products = "auto", products_file;
+  std::vector<int32_t> devices;
   int32_t threads = std::clamp(static_cast<int32_t>(std::thread::hardware_concurrency()), 1, 8);
   std::vector<int32_t> streams = {1, 4, 16, 32};
   std::vector<int32_t> prompts = {512, 2048};  // tokens
@@ -78,6 +79,7 @@ class Steps {
     options.slot_count = sequences_;
     options.step_tokens = step_tokens;
     options.products = made_with.products;
+    options.devices = made_with.devices;
     options.products_file = made_with.products_file;
     options.cache_bytes = sequences_ * global_bytes(checkpoint->config(), positions);
     Result<std::unique_ptr<Executor>> made = make_executor(std::move(checkpoint), options);
@@ -566,6 +568,10 @@ void add_step(CLI::App& app, int& status) {
   command->add_option("--backend", options->backend, "auto, avx512, avxvnni, avx2, neon, portable, reference or cuda")
       ->check(tools::backend_name())
       ->capture_default_str();
+  command
+      ->add_option("--devices", options->devices, "devices to compute on: 1 is the first GPU; several share the model")
+      ->check(tools::whole_number(0, 1024))
+      ->delimiter(',');
   command->add_option("--products", options->products, "who computes matmuls on a GPU")
       ->check(CLI::IsMember({"auto", "own", "cublaslt"}))
       ->capture_default_str();
