@@ -95,6 +95,7 @@ Checkpoints::Options checkpoint_options(const Options& options) {
   }
   made.scales = {options.scales, options.scales_hours, {.window_blocks = options.scales_window}};
   made.run.executor.backend = options.backend;
+  made.run.executor.devices = options.devices;
   made.run.executor.threads = options.threads;
   made.run.executor.slot_count = options.max_running;
   made.run.executor.cache_bytes = options.cache_mib << 20;

@@ -110,6 +110,10 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
                "tell of the KV of chats, too, and not of characters alone: only without --keys")
       ->needs(kv_events);
   option("--backend", options.backend, "NAME", "auto or a backend's name")->check(tools::backend_name());
+  option("--devices", options.devices, "N,N",
+         "devices to compute on: 0 is the processor, 1 the first GPU; several GPUs share the model")
+      ->check(whole_number(0, 1024))
+      ->delimiter(',');
   option("--threads", options.threads, "N", "threads that compute; 0: one for each core, at most 8")
       ->check(whole_number(0, 256));
   option("--max-running", options.max_running, "N", "most requests that are computed at once; 0: the library chooses")
