@@ -63,13 +63,13 @@ class Fleet:
         self.arguments, self.moves = arguments, moves
         self.folder = tempfile.TemporaryDirectory()
         self.key = os.path.join(self.folder.name, "peer.key")
+        os.mkdir(os.path.join(self.folder.name, "cards"))
         with open(self.key, "wb") as file:
             file.write(os.urandom(32))
         *self.ports, self.port, in_turn = free_ports(5)
         self.servers = {}
         for place in running:
             self.start(place)
-        for place in running:
             wait_until(lambda: is_healthy(self.ports[place]), "a server did not start")
         names = ["KAIJU_SERVER_1", "KAIJU_SERVER_2", "KAIJU_SERVER_3", "KAIJU_BY_CHARACTER", "KAIJU_IN_TURN"]
         environment = {**os.environ, "KAIJU_BALANCE_FACTOR": str(arguments.balance_factor),
@@ -82,14 +82,15 @@ class Fleet:
     def start(self, place):
         command = [self.arguments.server, "--port", str(self.ports[place]), "--threads", "1", "--log", "none",
                    "--cache-mib", str(self.arguments.cache_mib), "--kv", "none", "--store",
-                   os.path.join(self.folder.name, "store"), "--characters", self.folder.name]
+                   os.path.join(self.folder.name, "store"), "--characters",
+                   os.path.join(self.folder.name, "cards")]
         if self.arguments.model:
             command += ["--model", self.arguments.model]
         if self.moves:
             command += ["--peer-key", self.key, "--warm", str(self.arguments.characters)]
             for other in set(range(3)) - {place}:
                 command += ["--peer", f"http://127.0.0.1:{self.ports[other]}"]
-        self.servers[place] = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.servers[place] = subprocess.Popen(command, stdout=subprocess.DEVNULL)
 
     def leave(self, place):
         server = self.servers.pop(place)

@@ -86,6 +86,13 @@ void Moves::replied(const std::string& chat, size_t turns, WantedKv kv) {
   newest_.pop_back();
 }
 
+void Moves::forget(const std::string& chat) {
+  const auto found = chats_.find(chat);
+  if (found == chats_.end()) return;
+  newest_.erase(found->second.place);
+  chats_.erase(found);
+}
+
 // --- regions that shall be in the cache
 
 void Moves::wish(Wish wish) {

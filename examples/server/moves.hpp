@@ -55,6 +55,8 @@ class Moves {
   asio::awaitable<void> bring_history(std::vector<std::string> names, Scope scope);
   // A reply to a stored chat's turn has ended: it has so many turns now.
   void replied(const std::string& chat, size_t turns, WantedKv kv);
+  // The chat was deleted.
+  void forget(const std::string& chat);
   void wish(Wish wish);
 
   // Begins at once; `store` may be empty.

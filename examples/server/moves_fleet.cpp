@@ -162,7 +162,8 @@ asio::awaitable<void> Moves::hand_over(std::string peer, std::vector<json> chats
     json question = json::object();
     question["chats"] = json::array();
     for (size_t i = at; i < end; ++i) question["chats"].push_back(std::move(chats[i]));
-    const PeerAnswer answer = co_await peers_.ask(peer, "POST", "/peers/warm", question, kTakeSeconds);
+    const double left = std::chrono::duration<double>(until - Clock::now()).count();
+    const PeerAnswer answer = co_await peers_.ask(peer, "POST", "/peers/warm", question, std::min(left, kTakeSeconds));
     if (answer.status != 200) co_return;  // it has gone itself
   }
 }

@@ -44,10 +44,12 @@ std::vector<Transcripts::Name> Transcripts::names(const std::string& whose, std:
 void Transcripts::keep(const std::string& whose, std::span<const Message> messages, Kept kept) {
   if (messages.empty()) return;
   const std::vector<Name> all = names(whose, messages);
-  for (size_t i = all.size() - 1; i-- > 0;) {
+  int later = 0;
+  for (size_t i = all.size() - 1; i-- > 0 && later < 2;) {
     if (messages[i].role != ChatRole::kCharacter) continue;
-    if (const auto before = by_name_.find(all[i]); before != by_name_.end()) before->second->kept.continued = true;
-    break;
+    ++later;
+    if (const auto before = by_name_.find(all[i]); before != by_name_.end())
+      before->second->kept.later = std::max(before->second->kept.later, later);
   }
   keep(all.back(), std::move(kept));
 }
@@ -111,7 +113,7 @@ std::vector<std::pair<std::string, const Transcripts::Kept*>> Transcripts::newes
   std::vector<std::pair<std::string, const Kept*>> list;
   for (const Entry& entry : entries_) {
     if (list.size() == most) break;
-    if (!entry.kept.continued) list.emplace_back(hex(entry.name), &entry.kept);
+    if (entry.kept.later < 2) list.emplace_back(hex(entry.name), &entry.kept);
   }
   return list;
 }

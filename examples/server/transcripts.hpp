@@ -34,7 +34,7 @@ class Transcripts {
     bool stopped = false;    // its last token is a stop token
     std::string checkpoint;  // that wrote the reply
     Scope scope = {};        // of the request
-    bool continued = false;  // a later history goes on from here
+    int later = 0;           // replies that a kept history has after this one; 2: or more
   };
 
   // `whose`: the salt, so that nobody is given somebody else's tokens. The reply is the last of `messages`.
@@ -47,7 +47,8 @@ class Transcripts {
   static std::vector<std::string> names_in_hex(const std::string& whose, std::span<const Message> messages);
   const Kept* find_named(const std::string& name);
   void keep_named(const std::string& name, Kept kept);
-  // At most so many of the histories that were used last and that no later one goes on from, the newest first.
+  // At most so many of the histories that were used last, the newest first: those that no later one goes on from, and
+  // the ones before these, of which a swipe makes another reply.
   std::vector<std::pair<std::string, const Kept*>> newest(size_t most) const;
 
  private:

@@ -9,6 +9,7 @@ import http.server
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import tempfile
@@ -22,12 +23,23 @@ from running import Running, refused, wait_for
 CARD = {"name": "Pip", "description": "Pip is a robot who keeps a garden. " + " ".join(
     f"Pip grows {what} and likes {other}." for what in ("blue tomatoes", "beans", "roses", "plums")
     for other in ("rain", "old maps", "honey"))}
-SAID = ["What do you grow?", "What are you afraid of?", "Where do you live?", "Tell me a story."]
+# Long enough that each is worth a copy from another server.
+SAID = [f"{asked} I came from the {place} this morning, where it rained on the old stone houses and on the grey horses, "
+        f"and a man sold apple bread and honey to all who walked by. He had a hat and a small dog, and sang of the {place}."
+        for asked, place in (("What do you grow?", "harbour"), ("What are you afraid of?", "hills"),
+                             ("Where do you live?", "market"), ("Tell me a story.", "river"))]
 
 
 def free_port():
     with socket.create_server(("127.0.0.1", 0)) as held:
         return held.getsockname()[1]
+
+
+def moved(server, what):
+    """What became of the KV of characters, or of histories, by outcome."""
+    text = server.ask("GET", "/metrics")[2]
+    return {outcome: int(count) for outcome, count in
+            re.findall(rf'^kaiju_moves_total{{[^}}]*what="{what}",outcome="(\w+)"}} (\d+)$', text, re.M)}
 
 
 class Fleet(unittest.TestCase):
@@ -62,40 +74,45 @@ class Fleet(unittest.TestCase):
     def new_chat(self, server):
         if not hasattr(self, "pip"):
             self.pip = self.post(server, "/characters", 201, **CARD)["id"]
+            wait_for(lambda: moved(server, "character"))  # its description is in the cache
         return self.post(server, "/chats", 201, character=self.pip)["id"]
 
     def say(self, server, chat, text, **more):
         reply = self.post(server, f"/chats/{chat}/say", text=text, seed=7, max_tokens=24, **more)
         return reply["reply"], reply["cached_tokens"], reply["prompt_tokens"]
 
-    def undisturbed(self, turns=SAID):
-        """What one server says, and what it finds."""
+    def undisturbed(self, turns=SAID, chats=1):
+        """What one server says in each chat, and what it finds."""
         server = self.start(0, peers=())
-        chat = self.new_chat(server)
-        said = [self.say(server, chat, text) for text in turns]
+        said = []
+        for number in range(chats):
+            chat = self.new_chat(server)
+            said.append([self.say(server, chat, f"{number}. {text}") for text in turns])
         self.assertEqual(server.stop(), 0)
         return said
 
 
 class Chats(Fleet):
     def test_a_chat_that_comes_to_another_server_goes_on_as_if_it_had_never_moved(self):
-        expected = self.undisturbed()
-        first, second = self.start(1), self.start(2)
+        [expected] = self.undisturbed()
+        servers = first, second = self.start(1), self.start(2)
         chat = self.new_chat(first)
-        said = [self.say(server, chat, text) for server, text in zip((first, second, first, second), SAID)]
-        self.assertEqual(said, expected)
-        self.assertGreaterEqual(second.metric('kaiju_moves_total'), 1)
+        said = [self.say(servers[i % 2], chat, f"0. {text}") for i, text in enumerate(SAID)]
+        self.assertEqual(said[1:], expected[1:])
+        self.assertGreaterEqual(moved(second, "history")["fetched"], 1)
+        self.assertGreaterEqual(moved(first, "history")["fetched"], 1)
 
     def test_a_server_that_leaves_hands_its_chats_over(self):
-        expected = self.undisturbed()
+        expected = self.undisturbed(chats=6)
         first, second, third = self.start(0), self.start(1), self.start(2)
         chats = [self.new_chat(first) for _ in range(6)]
-        for chat in chats:
-            self.assertEqual([self.say(first, chat, text) for text in SAID[:3]][1:], expected[1:3])
+        for number, chat in enumerate(chats):
+            for text in SAID[:3]:
+                self.say(first, chat, f"{number}. {text}")
         self.assertEqual(first.stop(), 0)
         # Whichever server a router chooses.
-        for i, chat in enumerate(chats):
-            self.assertEqual(self.say((second, third)[i % 2], chat, SAID[3]), expected[3])
+        said = [self.say((second, third)[number % 2], chat, f"{number}. {SAID[3]}") for number, chat in enumerate(chats)]
+        self.assertEqual(said, [turns[3] for turns in expected])
 
     def test_a_chat_over_openais_api_moves_with_the_tokens_of_its_replies(self):
         def talk(servers):
@@ -124,13 +141,13 @@ class Chats(Fleet):
                           answer["usage"]["prompt_tokens_details"]["cached_tokens"]), expected[3])
 
     def test_without_peers_that_answer_a_chat_is_computed_again(self):
-        expected = self.undisturbed()
+        [expected] = self.undisturbed()
         first = self.start(0)
         chat = self.new_chat(first)
         for text in SAID[:3]:
-            self.say(first, chat, text)
+            self.say(first, chat, f"0. {text}")
         first.stop(signal.SIGKILL)
-        reply, cached, _ = self.say(self.start(1), chat, SAID[3])
+        reply, cached, _ = self.say(self.start(1), chat, f"0. {SAID[3]}")
         self.assertEqual((reply, cached), (expected[3][0], 0))
 
 
@@ -157,7 +174,7 @@ class Liar(http.server.BaseHTTPRequestHandler):
 
 class Refusals(Fleet):
     def test_damaged_cut_and_foreign_kv_is_refused_and_computed(self):
-        expected = self.undisturbed(SAID[:2])
+        [expected] = self.undisturbed(SAID[:2])
 
         def flipped(given):
             given[len(given) * 2 // 3] ^= 1
@@ -172,12 +189,12 @@ class Refusals(Fleet):
             proxy.of, proxy.change, proxy.given = self.ports[0], change, 0
             threading.Thread(target=proxy.serve_forever).start()
             chat = self.new_chat(first)
-            self.say(first, chat, SAID[0])
+            self.say(first, chat, f"0. {SAID[0]}")
             second = self.start(2, peers=(1,))
-            reply, cached, _ = self.say(second, chat, SAID[1])
+            reply, cached, _ = self.say(second, chat, f"0. {SAID[1]}")
             self.assertEqual((reply, cached), (expected[1][0], 0))
             self.assertGreater(proxy.given, 0)
-            self.assertIn('outcome="refused"', second.ask("GET", "/metrics")[2])
+            self.assertEqual(moved(second, "history"), {"refused": 1})
             second.stop()
             proxy.shutdown()
             proxy.server_close()
@@ -199,7 +216,7 @@ class Refusals(Fleet):
         short.write_bytes(b"short")
         self.assertIn("head -c 32", refused("--peer-key", str(short)))
         self.assertIn("such as http://10.0.0.8:8080", refused("--peer-key", str(self.key), "--peer", "10.0.0.8"))
-        self.assertIn("--peer-key", refused("--peer", "http://10.0.0.8:8080", code=106))
+        self.assertIn("--peer-key", refused("--peer", "http://10.0.0.8:8080", code=2))
 
 
 class Characters(Fleet):
