@@ -917,23 +917,6 @@ KAIJU_API kaiju_status kaiju_engine_step(kaiju_engine* engine, kaiju_error** err
 KAIJU_API kaiju_status kaiju_engine_poll(kaiju_engine* engine, kaiju_event* events,
                                          size_t event_size, size_t capacity, size_t* count,
                                          kaiju_error** error);
-/* -- cache events: for a router that sends each request to the engine which has its prefix -- */
-/* Moves up to `capacity` cache events into `events`, the oldest first, and returns how many in
- * *count: 0 if there is none.  The events of a step are there when the step has returned.
- * `event_size` is sizeof(kaiju_cache_event).  Pointers in the events are borrowed until the next
- * call of this function or of kaiju_engine_cached_blocks, or until the engine is destroyed; only
- * one thread at a time may be in the two.  KAIJU_INVALID_ARGUMENT without
- * KAIJU_ENGINE_CACHE_EVENTS, KAIJU_BUSY while another thread is in step. */
-KAIJU_API kaiju_status kaiju_engine_poll_cache(kaiju_engine* engine, kaiju_cache_event* events,
-                                               size_t event_size, size_t capacity, size_t* count,
-                                               kaiju_error** error);
-/* Tells all anew: a STORED event for each block of which events are told and which is cached now,
- * each after its parent.  Writes the first `capacity` of them, and the number of all in *count.
- * Events that wait to be polled stay: poll them first, or a router hears of blocks twice.  Takes
- * as long as there are blocks.  Otherwise as kaiju_engine_poll_cache. */
-KAIJU_API kaiju_status kaiju_engine_cached_blocks(kaiju_engine* engine, kaiju_cache_event* events,
-                                                  size_t event_size, size_t capacity,
-                                                  size_t* count, kaiju_error** error);
 /* Returns the number of requests whose last event has not been polled, including requests of
  * kaiju_generate. */
 KAIJU_API size_t kaiju_engine_pending(const kaiju_engine* engine);
@@ -962,6 +945,24 @@ KAIJU_API kaiju_status kaiju_engine_set_head(kaiju_engine* engine, const char* p
  * apply. */
 KAIJU_API kaiju_status kaiju_engine_scrub(kaiju_engine* engine, size_t most_bytes, size_t* bytes,
                                           int32_t* whole, kaiju_error** error);
+
+/* -- cache events: for a router that sends each request to the engine which has its prefix -- */
+/* Moves up to `capacity` cache events into `events`, the oldest first, and returns how many in
+ * *count: 0 if there is none.  The events of a step are there when the step has returned.
+ * `event_size` is sizeof(kaiju_cache_event).  Pointers in the events are borrowed until the next
+ * call of this function or of kaiju_engine_cached_blocks, or until the engine is destroyed; only
+ * one thread at a time may be in the two.  KAIJU_INVALID_ARGUMENT without
+ * KAIJU_ENGINE_CACHE_EVENTS, KAIJU_BUSY while another thread is in step. */
+KAIJU_API kaiju_status kaiju_engine_poll_cache(kaiju_engine* engine, kaiju_cache_event* events,
+                                               size_t event_size, size_t capacity, size_t* count,
+                                               kaiju_error** error);
+/* Tells all anew: a STORED event for each block of which events are told and which is cached now,
+ * each after its parent.  Writes the first `capacity` of them, and the number of all in *count.
+ * Events that wait to be polled stay: poll them first, or a router hears of blocks twice.  Takes
+ * as long as there are blocks.  Otherwise as kaiju_engine_poll_cache. */
+KAIJU_API kaiju_status kaiju_engine_cached_blocks(kaiju_engine* engine, kaiju_cache_event* events,
+                                                  size_t event_size, size_t capacity,
+                                                  size_t* count, kaiju_error** error);
 
 /* -- scales of keys and values (docs/operations.md, "Calibration") -- */
 /* Computes with other scales of keys and values from the next step on, from a file for the same
