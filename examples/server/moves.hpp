@@ -76,12 +76,12 @@ class Moves {
 
  private:
   using Clock = std::chrono::steady_clock;
+  using NamedChats = std::vector<std::pair<std::string, nlohmann::json>>;  // as peers are told of them
   struct Chat {
     WantedKv kv;
     size_t turns = 0;
     std::list<std::string>::iterator place;
   };
-  struct Leaver;
 
   asio::awaitable<void> work();
   asio::awaitable<void> fulfil(Wish wish);
@@ -89,8 +89,8 @@ class Moves {
   asio::awaitable<void> wait_for_idle_step(Clock::duration took);
   asio::awaitable<void> begin_joining(StoreRegions store);
   asio::awaitable<void> tell(Region region, std::string card);
-  asio::awaitable<void> hand_over(std::string peer, std::vector<nlohmann::json> chats, Clock::time_point until);
-  std::vector<std::pair<std::string, nlohmann::json>> newest_chats() const;
+  asio::awaitable<void> hand_over(std::string peer, NamedChats& chats, Clock::time_point until);
+  NamedChats newest_chats() const;
   asio::awaitable<void> take_chat(const nlohmann::json& chat, std::string from);
   asio::awaitable<void> answer_characters(Exchange& exchange);
   asio::awaitable<void> answer_warm(Exchange& exchange);

@@ -6,6 +6,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <iterator>
 #include <set>
 
 #include "../tools/standard_streams.hpp"
@@ -127,8 +128,8 @@ asio::awaitable<void> Moves::tell(Region region, std::string card) {
 
 // --- leaving
 
-std::vector<std::pair<std::string, json>> Moves::newest_chats() const {
-  std::vector<std::pair<std::string, json>> list;
+Moves::NamedChats Moves::newest_chats() const {
+  NamedChats list;
   for (const std::string& id : newest_) {
     const Chat& chat = chats_.at(id);
     json one = kv_.json_of(chat.kv);
@@ -147,24 +148,35 @@ std::vector<std::pair<std::string, json>> Moves::newest_chats() const {
 }
 
 asio::awaitable<void> Moves::leave(Clock::time_point until) {
-  const std::vector<std::string>& peers = peers_.addresses();
-  if (peers.empty()) co_return;
-  std::map<std::string, std::vector<json>> by_peer;
-  for (auto& [id, chat] : newest_chats()) by_peer[peer_of(peers, id)].push_back(std::move(chat));
-  Together leaving(service_.io);
-  for (auto& [peer, chats] : by_peer) leaving.start(hand_over(peer, std::move(chats), until));
-  co_await leaving.wait();
+  std::vector<std::string> peers = peers_.addresses();
+  NamedChats chats = newest_chats();
+  while (!peers.empty() && !chats.empty() && Clock::now() < until) {
+    std::map<std::string, NamedChats> by_peer;
+    for (auto& [id, chat] : chats) by_peer[peer_of(peers, id)].emplace_back(id, std::move(chat));
+    Together leaving(service_.io);
+    for (auto& [peer, given] : by_peer) leaving.start(hand_over(peer, given, until));
+    co_await leaving.wait();
+    chats.clear();
+    for (auto& [peer, left] : by_peer) {  // of peers that do not answer
+      if (left.empty()) continue;
+      std::erase(peers, peer);
+      std::move(left.begin(), left.end(), std::back_inserter(chats));
+    }
+  }
 }
 
-asio::awaitable<void> Moves::hand_over(std::string peer, std::vector<json> chats, Clock::time_point until) {
-  for (size_t at = 0; at < chats.size() && Clock::now() < until; at += kChatsATime) {
-    const size_t end = std::min(at + kChatsATime, chats.size());
+// What the peer has not taken stays in `chats`.
+asio::awaitable<void> Moves::hand_over(std::string peer, NamedChats& chats, Clock::time_point until) {
+  while (!chats.empty()) {
+    const double left = std::chrono::duration<double>(until - Clock::now()).count();
+    if (left <= 0) co_return;
+    const size_t count = std::min(kChatsATime, chats.size());
     json question = json::object();
     question["chats"] = json::array();
-    for (size_t i = at; i < end; ++i) question["chats"].push_back(std::move(chats[i]));
-    const double left = std::chrono::duration<double>(until - Clock::now()).count();
+    for (size_t i = 0; i < count; ++i) question["chats"].push_back(chats[i].second);
     const PeerAnswer answer = co_await peers_.ask(peer, "POST", "/peers/warm", question, std::min(left, kTakeSeconds));
-    if (answer.status != 200) co_return;  // it has gone itself
+    if (answer.status != 200) co_return;
+    chats.erase(chats.begin(), chats.begin() + static_cast<std::ptrdiff_t>(count));
   }
 }
 

@@ -133,12 +133,13 @@ class Chats(Fleet):
         messages = [{"role": "system", "content": "Pip\n" + CARD["description"]}]
         for (reply, _), text in zip(expected[:3], SAID):
             messages += [{"role": "user", "content": text}, {"role": "assistant", "content": reply}]
-        third.stop(signal.SIGKILL)  # the newest history is at the first server, the others have earlier ones
+        # The newest history is at the first server, the others have earlier ones, and one of them does not answer.
+        third.stop(signal.SIGKILL)
         first.stop()
         answer = second.chat([*messages, {"role": "user", "content": SAID[3]}], prompt_cache_key="pip", seed=3,
                              temperature=1, max_tokens=24)
-        self.assertEqual((answer["choices"][0]["message"]["content"],
-                          answer["usage"]["prompt_tokens_details"]["cached_tokens"]), expected[3])
+        self.assertEqual(answer["choices"][0]["message"]["content"], expected[3][0])
+        self.assertGreaterEqual(answer["usage"]["prompt_tokens_details"]["cached_tokens"], expected[3][1])
 
     def test_without_peers_that_answer_a_chat_is_computed_again(self):
         [expected] = self.undisturbed()
@@ -271,20 +272,23 @@ class Characters(Fleet):
         chat = self.new_chat(first)
         self.say(first, chat, SAID[0])
         before = first.metric("kaiju_tokens_prefilled_total")
-        with first.replying(self.say, first, chat, SAID[3], ) as reply:
+        long = {"max_tokens": 400, "ignore_eos": True, "loop_guard": False}
+        with first.replying(self.post, first, f"/chats/{chat}/say", text=SAID[3], **long) as reply:
             for i in range(20):
-                status, _, text = first.ask("PUT", f"/characters/{self.pip}", {**CARD, "description": f"Edit {i}. " + CARD["description"]})
+                edited = {**CARD, "description": f"Edit {i}. " + CARD["description"]}
+                status, _, text = first.ask("PUT", f"/characters/{self.pip}", edited)
                 self.assertEqual(status, 201, text)
             reply.result()
         card = json.loads(first.ask("GET", f"/characters/{self.pip}")[2])["tokens"]
         new = self.new_chat(first)
-        wait_for(lambda: 'outcome="computed"' in first.ask("GET", "/metrics")[2])
-        wait_for(lambda: first.metric("vllm:num_requests_running") == 0)
+        computed = []
+        while len(computed) < 10 or computed[-1] > computed[-10]:  # for half a second nothing more is computed
+            computed.append(first.metric("kaiju_tokens_prefilled_total"))
+            time.sleep(0.05)
         self.assertGreaterEqual(self.say(first, new, SAID[0])[1], card - 1)
-        _, cached, prompt = self.say(first, chat, SAID[1])
-        self.assertGreater(cached, prompt - 40)  # the old chat's version is pinned
-        computed = first.metric("kaiju_tokens_prefilled_total") - before
-        self.assertLess(computed, 12 * card)
+        cached = self.say(first, chat, SAID[1])[1]
+        self.assertGreater(cached, card + 400)  # the old chat's version is pinned
+        self.assertLess(first.metric("kaiju_tokens_prefilled_total") - before, 12 * card)
 
 
 if __name__ == "__main__":
