@@ -192,11 +192,15 @@ enum {
   /* int: most cache events that wait for kaiju_engine_poll_cache; of more, all are forgotten, and
    * KAIJU_CACHE_CLEARED says so; 0: none are recorded */
   KAIJU_ENGINE_CACHE_EVENTS = 219,
+  /* string: who computes matmuls on a GPU.  "auto" (the default): kaiju's own kernels on compute
+   * capability 9.0, on other chips cuBLASLt where it is faster; "own": kaiju's kernels; "cublaslt":
+   * cuBLASLt wherever it can, KAIJU_UNSUPPORTED if it is not installed.  The replies are the same */
+  KAIJU_ENGINE_PRODUCTS = 220,
   /* int, 1: cache events of stored blocks have the blocks' tokens; 0: they do not */
-  KAIJU_ENGINE_CACHE_EVENT_TOKENS = 220,
+  KAIJU_ENGINE_CACHE_EVENT_TOKENS = 221,
   /* int, 1: cache events tell of blocks outside the shared regions of characters, too; 0: they do
    * not */
-  KAIJU_ENGINE_CACHE_EVENTS_PRIVATE = 221,
+  KAIJU_ENGINE_CACHE_EVENTS_PRIVATE = 222,
 
   /* int: most generated tokens; 0: only compute the prompt; -1: as many as the context has room
      for */
