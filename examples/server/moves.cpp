@@ -51,12 +51,13 @@ void Moves::count(const std::string& what, const std::string& how, size_t bytes)
 
 asio::awaitable<void> Moves::bring(std::shared_ptr<Served> at, Scope scope, std::vector<int32_t> prompt,
                                    std::string chat, size_t turns) {
+  if (!peers_.any()) co_return;
   const size_t shared = std::min(static_cast<size_t>(scope.shared_tokens), prompt.size());
   Region region;
   region.character = scope.character;
   region.tokens.assign(prompt.begin(), prompt.begin() + static_cast<std::ptrdiff_t>(shared));
   const bool new_region = !region.character.empty() && !popular_.knows(region.character);
-  if (popular_.note(region) && peers_.any()) asio::co_spawn(service_.io, tell(region, ""), asio::detached);
+  if (popular_.note(region)) asio::co_spawn(service_.io, tell(region, ""), asio::detached);
   const auto known = chats_.find(chat);
   const bool new_chat = !chat.empty() && turns > 0 && (known == chats_.end() || known->second.turns < turns);
   if (peers_.addresses().empty() || !(new_region || new_chat) || at != service_.checkpoints.current()) co_return;
