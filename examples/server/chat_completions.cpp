@@ -7,6 +7,7 @@
 #include "failure.hpp"
 #include "grammar.hpp"
 #include "messages.hpp"
+#include "moves.hpp"
 #include "openai.hpp"
 
 namespace kaiju::server {
@@ -48,6 +49,16 @@ class ChatCompletion : public Completion {
   }
 
  private:
+  // The tokens of its replies, which another server may have generated.
+  asio::awaitable<void> prepare() override {
+    const std::vector<Message> messages = read_messages(fields_, service_.chat());
+    Scope scope;
+    scope.salt = service_.tenants.salt(tenant_, fields_.text("cache_salt"));
+    scope.tenant = tenant_.name;
+    std::vector<std::string> names = Transcripts::names_in_hex(scope.salt, messages);
+    co_await service_.moves->bring_history(std::move(names), std::move(scope));
+  }
+
   std::vector<Asked> read_prompts() override {
     messages_ = read_messages(fields_, service_.chat());
     salt_ = service_.tenants.salt(tenant_, fields_.text("cache_salt"));
@@ -55,6 +66,7 @@ class ChatCompletion : public Completion {
     logprobs_.resize(static_cast<size_t>(wanted_.best_of), Json::array());
     Asked asked{prompt_.tokens, newest_text(messages_)};
     name_character(asked);
+    scope_ = {asked.character, asked.shared_tokens, salt_, tenant_.name};
     return {std::move(asked)};
   }
 
@@ -104,7 +116,7 @@ class ChatCompletion : public Completion {
     for (const Choice& choice : runs_[0].choices)
       if (choice.done() && !choice.tokens.empty() && choice.reason != DoneReason::kStopString)
         keep_reply(service_, salt_, messages_, prompt_, choice.text, choice.tokens,
-                   choice.reason == DoneReason::kStopToken, at_->name);
+                   choice.reason == DoneReason::kStopToken, at_->name, scope_);
   }
 
   Json whole_choice(size_t, size_t choice) const override {
@@ -136,6 +148,7 @@ class ChatCompletion : public Completion {
   std::vector<Message> messages_;
   std::string salt_;
   Prompt prompt_;
+  Scope scope_;                 // of the request
   std::vector<Json> logprobs_;  // of each choice
 };
 

@@ -8,6 +8,7 @@
 
 #include "failure.hpp"
 #include "grammar.hpp"
+#include "moves.hpp"
 #include "recorder.hpp"
 
 namespace kaiju::server {
@@ -308,6 +309,7 @@ asio::awaitable<void> Completion::answer() {
 
 asio::awaitable<void> Completion::submit() {
   const Grammar grammar = read_grammar(fields_, exchange_.body(), wanted_);
+  co_await prepare();
   const std::vector<Asked> prompts = read_prompts();
   at_ = service_.checkpoints.place(tenant_.name + "/" + (wanted_.user.empty() ? chat_name() : wanted_.user), began());
   exchange_.log["checkpoint"] = at_->name;
@@ -316,6 +318,7 @@ asio::awaitable<void> Completion::submit() {
     complete(service_, *at_, tenant_, fields_, prompt.tokens.size(), wanted);
     wanted.options.scope.character = prompt.character;
     wanted.options.scope.shared_tokens = prompt.shared_tokens;
+    co_await service_.moves->bring(at_, wanted.options.scope, prompt.tokens, std::string(), 0);
     std::unique_ptr<Guide> guide = co_await service_.grammars.guide(grammar, wanted.best_of);
     if (gone_) throw bad_request("the client left");
     runs_.push_back(start(service_, at_, tenant_, wanted, prompt, std::move(guide)));

@@ -81,6 +81,8 @@ class Completion {
  protected:
   using Json = nlohmann::ordered_json;
 
+  // Brings what peers know of the request's chat.
+  virtual asio::awaitable<void> prepare() { co_return; }
   // Reads what the route alone knows.
   virtual std::vector<Asked> read_prompts() = 0;
   // What names the request's chat in all of its turns, and where that began; after read_prompts.

@@ -65,6 +65,7 @@ class EngineImpl {
   Status destroy_session(SessionId session);
   Status save_session(SessionId session, const SaveOptions& options, const SessionSink& write);
   Result<int32_t> pin_session(SessionId session);
+  Result<int32_t> cached_tokens(std::span<const int32_t> tokens, const Scope& scope);
   Result<SessionId> restore_session(const RestoreOptions& options, const SessionSource& read);
   Result<RequestId> submit(SessionId session, std::span<const int32_t> tokens, const RequestOptions& options);
   Result<RequestId> submit_history(SessionId session, std::span<const int32_t> history, const RequestOptions& options);
