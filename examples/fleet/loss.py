@@ -4,6 +4,7 @@ loss.py SERVER [--model FILE] [--kills N] [--only NAME ...]
 """
 
 import argparse
+import collections
 import json
 import os
 import random
@@ -65,6 +66,7 @@ class Trial:
             "hit_rates_by_turn_after": rates[1:],
             "seconds_p50": statistics.median(waits),
             "seconds_most": waits[-1],
+            "errors": collections.Counter(error[:60] for answer in answers for error in answer.errors).most_common(8),
             "failures": self.load.failures[:3],
         }
 

@@ -3,17 +3,15 @@
     continuing.py KAIJU_SERVER MODEL [Class.test ...]
 """
 
+import http.client
 import json
 import os
 import pathlib
 import random
-import signal
-import subprocess
 import sys
-import threading
 import unittest
 
-from running import ASK, MODEL, OfServer, Running
+from running import ASK, OfServer, Running
 
 FLEET = pathlib.Path(__file__).resolve().parents[2] / "examples" / "fleet"
 sys.path.insert(0, str(FLEET))
@@ -188,6 +186,18 @@ class Killed(unittest.TestCase):
                 server.process.kill()
                 server.stop()
         return stream
+
+    def test_without_help_a_broken_stream_is_an_error(self):
+        server = Running(store="none")
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        connection.request("POST", "/v1/chat/completions", json.dumps({"messages": ASK, "stream": True, "max_tokens": 2000, "ignore_eos": True}))
+        answer = connection.getresponse()
+        answer.readline()
+        server.process.kill()
+        with self.assertRaises((http.client.IncompleteRead, ConnectionResetError)):
+            answer.read()
+        connection.close()
+        server.ended()
 
     def test_a_stream_goes_on_at_another_server_with_the_same_tokens(self):
         dice = random.Random(SEED)
