@@ -111,7 +111,8 @@ class Stream:
                 break
             event = json.loads(line[6:])
             if "error" in event:
-                raise Broken(event["error"].get("message", "the server failed"))
+                wrong = event["error"].get("code") == "other_reply"
+                raise (Failed if wrong else Broken)(event["error"].get("message", "the server failed"))
             if event.get("prompt_token_ids") and self.prompt is None:
                 self.prompt = event["prompt_token_ids"]
             self.usage = event.get("usage") or self.usage

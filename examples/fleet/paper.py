@@ -3,7 +3,7 @@ comes by itself (Poisson) and under one that fills every slot.
 
 paper.py KAIJU_SERVER KAIJU_BENCH MODEL [--json]
 
-Wants a quiet machine of six cores or more. Needs HAProxy no more than --no-router does without: the client then hashes.
+Wants a quiet machine of six cores or more, and HAProxy, unless --no-router says that the client chooses the servers.
 """
 
 import argparse
@@ -101,25 +101,24 @@ class Client:
         self.turns, self.lock, self.told = collections.Counter(), threading.Lock(), []
         self.number = 0
 
-    def one(self):
+    def one(self, part=0, parts=1):
+        """One message of a chat that is idle; with `parts`, of those of one part."""
         with self.lock:
-            idle = [chat for chat in self.chats if not chat.lock.locked()]
-            chat = self.dice.choice(idle or self.chats)
-            said, self.number = self.dice.choice(chats.SAID), self.number + 1
-            number = self.number
-            chat.lock.acquire(blocking=bool(idle))
-        with_lock = chat.lock
+            mine = [chat for chat in self.chats[part::parts] if not chat.lock.locked()]
+            chat = self.dice.choice(mine)
+            chat.lock.acquire()
+            said, number, self.number = self.dice.choice(chats.SAID), self.number, self.number + 1
         try:
             if self.turns[chat.number] % TURNS == 0:
                 del chat.messages[1:]
             self.turns[chat.number] += 1
             chat.messages.append({"role": "user", "content": said})
-            text, told = ask(self.where(chat.character), self.body(chat, number))
+            text, told = ask(self.where(chat), self.body(chat, number))
             chat.messages.append({"role": "assistant", "content": text})
             with self.lock:
                 self.told.append(told)
         finally:
-            with_lock.release()
+            chat.lock.release()
 
     def body(self, chat, number):
         return {"prompt_cache_key": f"character-{chat.character}", "messages": chat.messages, "seed": number, "stream": True,
@@ -127,21 +126,21 @@ class Client:
                 "stream_options": {"include_usage": True}}  # fmt: skip
 
 
-def loaded(client, seconds, rate=None, at_once=None):
-    """Asks for so long, `rate` times a second (Poisson) or with `at_once` in flight. What was sent in the first quarter
-    does not count. Returns what counts, and the seconds that it took."""
+def loaded(client, seconds, rate=None, parts=1, at_once=6 * SLOTS):
+    """Asks for so long, `rate` times a second (Poisson), or with `at_once` in flight for each part of the chats. What
+    was sent in the first quarter does not count. Returns what counts, and the seconds that it took."""
     due, ending = queue.Queue(), time.monotonic() + seconds
 
-    def work():
+    def work(part):
         while True:
             if rate is None:
                 if time.monotonic() > ending:
                     return
             elif due.get() is None:
                 return
-            client.one()
+            client.one(part, parts)
 
-    threads = [threading.Thread(target=work) for _ in range(at_once or 6 * SLOTS)]
+    threads = [threading.Thread(target=work, args=(i % parts,)) for i in range(parts * at_once)]
     client.told.clear()
     for thread in threads:
         thread.start()
@@ -241,14 +240,19 @@ def compare(arguments):
     rows = []
     try:
 
-        def where(character):
-            return router.address if router else f"http://{servers[zlib.crc32(b'%d' % character) % arguments.servers].address}"
+        def at_home(chat):
+            return f"http://{servers[chat.number % len(servers)].address}"
 
-        client = Client(where, arguments)
-        loaded(client, arguments.seconds / 2, at_once=arguments.servers * SLOTS)  # fills the caches
-        told, seconds = loaded(client, arguments.seconds, at_once=arguments.servers * SLOTS)
+        def routed(chat):
+            return router.address if router else f"http://{servers[zlib.crc32(b'%d' % chat.character) % len(servers)].address}"
+
+        client = Client(at_home, arguments)
+        for seconds in (arguments.seconds / 2, arguments.seconds):  # the first time fills the caches
+            told, seconds = loaded(client, seconds, parts=len(servers), at_once=SLOTS)
         rows += full(machine, told, seconds)
         most = min(rows[0][1:])
+        client = Client(routed, arguments)
+        loaded(client, arguments.seconds / 2, rate=0.6 * most)
         for part in (0.3, 0.6):
             told, seconds = loaded(client, arguments.seconds, rate=part * most)
             rows += [(f"{100 * part:.0f}% of that: {what}", *pair) for what, *pair in by_machine(machine, told, seconds)]

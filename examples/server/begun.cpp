@@ -17,15 +17,26 @@ Failure not_continuable(const std::string& what) {
           kField, "not_continuable"};
 }
 
-// Tokens as bytes without white space, which clients trim, and with special tokens that no text can be taken for.
+// Tokens as bytes, with special tokens that no text can be taken for. White space is one space each, and none beside
+// special tokens, as clients trim messages.
 std::string spelled(const Tokenizer& tokenizer, std::span<const int32_t> tokens) {
   std::string bytes;
+  bool space = false, beside = true;
   for (const int32_t token : tokens) {
-    if (tokenizer.is_special(token))
+    if (tokenizer.is_special(token)) {
       bytes += fmt::format("{}{}{}", '\0', token, '\0');
-    else
-      for (const char c : tokenizer.piece(token))
-        if (c != ' ' && c != '\t' && c != '\r' && c != '\n') bytes += c;
+      space = false, beside = true;
+      continue;
+    }
+    for (const char c : tokenizer.piece(token)) {
+      if (c == ' ' || c == '\t' || c == '\r' || c == '\n') {
+        space = !beside;
+        continue;
+      }
+      if (space) bytes += ' ';
+      bytes += c;
+      space = beside = false;
+    }
   }
   return bytes;
 }

@@ -69,8 +69,11 @@ Run blocked_run(Service& service, const std::shared_ptr<Served>& at, const Tenan
 
 Run start(Service& service, const std::shared_ptr<Served>& at, const Tenant& tenant, const Wanted& wanted,
           const Asked& asked, std::unique_ptr<Guide> guide, Driver::Keep keep) {
-  if (const auto blocked = service.gate.judge(asked.said, wanted.gate_limits))
-    return blocked_run(service, at, tenant, wanted, asked.tokens.size(), *blocked);
+  if (const auto blocked = service.gate.judge(asked.said, wanted.gate_limits)) {
+    Run run = blocked_run(service, at, tenant, wanted, asked.tokens.size(), *blocked);
+    if (wanted.token_ids) run.prompt = asked.tokens;
+    return run;
+  }
   Run run;
   run.at = at;
   run.choices.resize(static_cast<size_t>(wanted.best_of));
@@ -248,7 +251,7 @@ void count_finished(Service& service, Exchange& exchange, const std::vector<Run>
         ++service.metrics.finished[reason], ++counts.finished[reason];
       for (Surprise* const sum : {&surprise, &counts.surprise}) {
         sum->nats -= choice.logprob;
-        sum->tokens += choice.tokens.size();
+        sum->tokens += choice.tokens.size() - (run.first_tokens() - 1);
       }
     }
   }
