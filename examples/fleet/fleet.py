@@ -36,6 +36,13 @@ class Server:
         self.process.wait()
         self.process.stdout.close()
 
+    def restart(self):
+        """Lets it finish what it has begun."""
+        self.process.terminate()
+        self.process.wait()
+        self.process.stdout.close()
+        self.start()
+
     def end(self):
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)

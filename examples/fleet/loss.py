@@ -18,7 +18,7 @@ import files
 import load
 from fleet import Fleet, Server
 
-AT_HAND = ("kills", "router", "slow")  # in the namespaces that this program has
+AT_HAND = ("kills", "router", "drain", "slow")  # in the namespaces that this program has
 ELSEWHERE = {"cut": "-rn", "disk": "-rm", "store": None}  # in namespaces of their own (namespaces.py)
 
 
@@ -101,6 +101,16 @@ def router(arguments):
         return {**trial.report(), "router_seconds_to_answer": max(seconds)}
 
 
+def drain(arguments):
+    """SIGTERM of a server, which finishes what it has begun; it starts again once it has ended. No client sees that."""
+    with Fleet(arguments.server, arguments.model, arguments.check_timeout) as fleet:
+        with Trial(arguments, fleet) as trial:
+            for _ in range(arguments.drains):
+                trial.happen(trial.dice.choice(fleet.servers).restart, arguments.requests_between)
+        row = trial.report()
+    return {**row, "broken": [f"clients saw {row['errors']}"] if row["errors"] else []}
+
+
 def slow(arguments):
     """SIGSTOP of a server for some seconds; then SIGCONT."""
     with Fleet(arguments.server, arguments.model, arguments.check_timeout) as fleet:
@@ -156,12 +166,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("server", metavar="SERVER", help="the program kaiju-server")
     parser.add_argument("--model", metavar="FILE")
-    parser.add_argument("--only", nargs="+", choices=[*AT_HAND, *ELSEWHERE], metavar="NAME", help="kills, router, slow, cut, disk, store")
+    parser.add_argument("--only", nargs="+", choices=[*AT_HAND, *ELSEWHERE], metavar="NAME", help="kills, router, drain, slow, cut, disk, store")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--check-timeout", default="3s", help="of HAProxy's health checks (3s)")
     for name, value, text in [
         ("kills", 50, "times that a server is killed"),
         ("router-kills", 10, "times that the router is killed"),
+        ("drains", 10, "times that a server is ended in peace"),
         ("stops", 5, "times that a server is stopped, and goes on"),
         ("stop-seconds", 15, "that it is stopped, or cut off"),
         ("cuts", 5, "times that a server's network is cut, and mended"),

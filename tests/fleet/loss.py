@@ -20,7 +20,7 @@ import load  # noqa: E402
 from loopback import find_haproxy  # noqa: E402
 
 SEED = int(os.environ.get("KAIJU_TEST_SEED", random.getrandbits(30)))
-SHORT = {"kills": 2, "router-kills": 1, "stops": 1, "cuts": 1, "store-kills": 3, "stop-seconds": 3, "stall-seconds": 4,
+SHORT = {"kills": 2, "router-kills": 1, "drains": 1, "stops": 1, "cuts": 1, "store-kills": 3, "stop-seconds": 3, "stall-seconds": 4,
          "requests-before": 30, "requests-between": 15, "check-timeout": "300ms"}
 
 
@@ -47,6 +47,9 @@ class Loss(unittest.TestCase):
 
     def test_a_killed_router(self):
         self.promises("router")
+
+    def test_a_server_that_ends_in_peace(self):
+        self.promises("drain")
 
     def test_a_stopped_server(self):
         self.promises("slow")

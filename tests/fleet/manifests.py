@@ -58,7 +58,7 @@ class Kubernetes(unittest.TestCase):
         return {port["name"]: port["containerPort"] for port in self.container(name)["ports"]}
 
     def arguments(self):
-        return dict(one.split("=", 1) for one in self.container("kaiju")["args"])
+        return {name: value for name, _, value in (one.partition("=") for one in self.container("kaiju")["args"])}
 
     def test_every_document_follows_its_schema_and_has_no_unknown_field(self):
         for document in self.all:
@@ -98,6 +98,14 @@ class Kubernetes(unittest.TestCase):
                 self.assertLessEqual(selector.items(), labels)
             self.assertLessEqual({port["targetPort"] for port in service["ports"]}, set(self.ports(name)))
             self.assertLess(self.one("PodDisruptionBudget", name)["spec"]["maxUnavailable"], deployment["replicas"])
+
+    def test_pickers_alone_hear_what_users_write(self):
+        policy = self.one("NetworkPolicy", "kaiju")["spec"]
+        self.assertLessEqual(policy["podSelector"]["matchLabels"].items(), self.labels("kaiju").items())
+        self.assertIn("Ingress", policy["policyTypes"])
+        allowed = {rule["ports"][0]["port"]: rule.get("from") for rule in policy["ingress"]}
+        self.assertEqual(set(allowed), {"http", "kv-events"})
+        self.assertEqual(allowed["kv-events"], [{"podSelector": {"matchLabels": self.labels("kaiju-picker")}}])
 
     def test_the_route_leads_to_the_pool_the_pool_to_the_servers_and_the_picker(self):
         pool = self.one("InferencePool", "kaiju")["spec"]
