@@ -11,6 +11,7 @@ import collections
 import dataclasses
 import http.client
 import json
+import multiprocessing
 import os
 import queue
 import random
@@ -33,6 +34,7 @@ CONTEXT = 384  # of the timed steps: near that of the load's prompts
 SLOTS = 16
 AT_ONCE = (1, 2, 4, 8, 16)
 PROMPTS = (16, 64, 256)
+PARTS = (0.3, 0.6)  # of the messages that the fleet takes with every slot taken
 
 
 def measured_steps(arguments):
@@ -93,21 +95,19 @@ def ask(address, body):
 
 
 class Client:
-    """Chats that are asked about at random, each one request at a time."""
+    """A part of the chats, which are asked about at random, each one request at a time."""
 
-    def __init__(self, where, arguments):
-        self.where, self.arguments, self.dice = where, arguments, random.Random(arguments.seed)
-        self.chats = chats.Traffic(arguments.characters, arguments.chats, 0, seed=arguments.seed).chats
-        self.turns, self.lock, self.told = collections.Counter(), threading.Lock(), []
-        self.number = 0
+    def __init__(self, where, part, arguments):
+        self.where, self.arguments, self.dice = where, arguments, random.Random(arguments.seed + part)
+        self.chats = chats.Traffic(arguments.characters, arguments.chats, 0, seed=arguments.seed).chats[part :: arguments.servers]
+        self.turns, self.lock, self.told, self.number = collections.Counter(), threading.Lock(), [], part << 32
 
-    def one(self, part=0, parts=1):
-        """One message of a chat that is idle; with `parts`, of those of one part."""
+    def one(self):
         with self.lock:
-            mine = [chat for chat in self.chats[part::parts] if not chat.lock.locked()]
-            chat = self.dice.choice(mine)
+            chat = self.dice.choice([chat for chat in self.chats if not chat.lock.locked()])
             chat.lock.acquire()
-            said, number, self.number = self.dice.choice(chats.SAID), self.number, self.number + 1
+            said, self.number = self.dice.choice(chats.SAID), self.number + 1
+            number = self.number
         try:
             if self.turns[chat.number] % TURNS == 0:
                 del chat.messages[1:]
@@ -115,8 +115,7 @@ class Client:
             chat.messages.append({"role": "user", "content": said})
             text, told = ask(self.where(chat), self.body(chat, number))
             chat.messages.append({"role": "assistant", "content": text})
-            with self.lock:
-                self.told.append(told)
+            self.told.append(told)
         finally:
             chat.lock.release()
 
@@ -125,35 +124,54 @@ class Client:
                 "max_tokens": self.arguments.max_tokens, "ignore_eos": True, "return_token_ids": True,
                 "stream_options": {"include_usage": True}}  # fmt: skip
 
+    def loaded(self, seconds, rate):
+        """Asks for so long, `rate` times a second (Poisson), or with every slot taken. What was sent in the first
+        quarter does not count. Returns what counts."""
+        due, begun = queue.Queue(), time.monotonic()
+        ending = begun + seconds
 
-def loaded(client, seconds, rate=None, parts=1, at_once=6 * SLOTS):
-    """Asks for so long, `rate` times a second (Poisson), or with `at_once` in flight for each part of the chats. What
-    was sent in the first quarter does not count. Returns what counts, and the seconds that it took."""
-    due, ending = queue.Queue(), time.monotonic() + seconds
+        def work():
+            while due.get() is not None if rate else time.monotonic() < ending:
+                self.one()
 
-    def work(part):
-        while True:
-            if rate is None:
-                if time.monotonic() > ending:
-                    return
-            elif due.get() is None:
-                return
-            client.one(part, parts)
+        self.told = []
+        threads = [threading.Thread(target=work) for _ in range(2 * SLOTS if rate else SLOTS)]
+        for thread in threads:
+            thread.start()
+        at = begun
+        while rate and (at := at + self.dice.expovariate(rate)) < ending:
+            time.sleep(max(0, at - time.monotonic()))
+            due.put(1)
+        for thread in threads:
+            due.put(None)
+        for thread in threads:
+            thread.join()
+        return [told for told in self.told if begun + seconds / 4 <= told.sent <= ending]
 
-    threads = [threading.Thread(target=work, args=(i % parts,)) for i in range(parts * at_once)]
-    client.told.clear()
-    for thread in threads:
-        thread.start()
-    begun, at = time.monotonic(), time.monotonic()
-    while rate and (at := at + client.dice.expovariate(rate)) < ending:
-        time.sleep(max(0, at - time.monotonic()))
-        due.put(1)
-    for _ in threads if rate else ():
-        due.put(None)
-    for thread in threads:
-        thread.join()
-    since = begun + seconds / 4
-    return [told for told in client.told if since <= told.sent <= ending], ending - since
+
+def loads(where, phases, arguments):
+    """What is told of each phase (seconds, rate or None) by clients in a process for each server."""
+    context = multiprocessing.get_context("fork")
+
+    def play(part, pipe):
+        client = Client(where, part, arguments)
+        pipe.send([client.loaded(seconds, rate and rate / arguments.servers) for seconds, rate in phases])
+
+    pipes = []
+    for part in range(arguments.servers):
+        mine, its = context.Pipe()
+        process = context.Process(target=play, args=(part, its))
+        process.start()
+        its.close()
+        pipes.append((mine, process))
+    parts = []
+    for mine, process in pipes:
+        try:
+            parts.append(mine.recv())
+        except EOFError as error:
+            raise files.Refused("a client failed") from error
+        process.join()
+    return [sum((part[phase] for part in parts), []) for phase in range(len(phases))]
 
 
 def service_factor(machine, arguments):
@@ -201,7 +219,7 @@ def by_machine(machine, told, seconds):
         rate, traffic = len(mine) / seconds, traffic_of(mine)
         paper = model.one_machine(machine, traffic, rate)
         if "p50_ms" not in paper:
-            raise files.Refused(f"the paper says that {rate:.1f} messages a second are too many: {paper['limit']}")
+            return [(f"messages/s at {name}; for the paper too many", 0.0, rate)]
         steps = stepped.percentiles_ms(machine, traffic, rate, messages=4000)
         first = [1e3 * (one.first - one.sent) for one in mine]
         decode = [(one.ended - one.first) / max(1, one.reply_tokens - 1) for one in mine]
@@ -246,16 +264,12 @@ def compare(arguments):
         def routed(chat):
             return router.address if router else f"http://{servers[zlib.crc32(b'%d' % chat.character) % len(servers)].address}"
 
-        client = Client(at_home, arguments)
-        for seconds in (arguments.seconds / 2, arguments.seconds):  # the first time fills the caches
-            told, seconds = loaded(client, seconds, parts=len(servers), at_once=SLOTS)
-        rows += full(machine, told, seconds)
+        seconds = arguments.seconds
+        rows += full(machine, loads(at_home, [(seconds / 2, None), (seconds, None)], arguments)[-1], 0.75 * seconds)
         most = min(rows[0][1:])
-        client = Client(routed, arguments)
-        loaded(client, arguments.seconds / 2, rate=0.6 * most)
-        for part in (0.3, 0.6):
-            told, seconds = loaded(client, arguments.seconds, rate=part * most)
-            rows += [(f"{100 * part:.0f}% of that: {what}", *pair) for what, *pair in by_machine(machine, told, seconds)]
+        phases = [(seconds / 2, 0.6 * most), *((seconds, part * most) for part in PARTS)]  # the first fills the caches
+        for part, told in zip(PARTS, loads(routed, phases, arguments)[1:]):
+            rows += [(f"{100 * part:.0f}% of that: {what}", *pair) for what, *pair in by_machine(machine, told, 0.75 * seconds)]
     finally:
         if router:
             router.kill()
