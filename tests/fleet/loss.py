@@ -21,7 +21,7 @@ from loopback import find_haproxy  # noqa: E402
 
 SEED = int(os.environ.get("KAIJU_TEST_SEED", random.getrandbits(30)))
 SHORT = {"kills": 2, "router-kills": 1, "drains": 1, "stops": 1, "cuts": 1, "store-kills": 3, "stop-seconds": 3, "stall-seconds": 4,
-         "requests-before": 30, "requests-between": 15, "check-timeout": "300ms"}
+         "requests-before": 24, "requests-between": 12, "check-timeout": "300ms"}
 
 
 def lost(*names):
@@ -43,7 +43,7 @@ class Loss(unittest.TestCase):
         return rows[name]
 
     def test_a_killed_server(self):
-        self.assertGreaterEqual(self.promises("kills")["requests"], 50)
+        self.assertGreaterEqual(self.promises("kills")["requests"], 40)
 
     def test_a_killed_router(self):
         self.promises("router")
