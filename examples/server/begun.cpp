@@ -72,7 +72,7 @@ std::vector<int32_t> begin_reply(const Asked& asked, RequestOptions& options, Gu
   options.begun_tokens = static_cast<int32_t>(taken.size());
   options.max_tokens -= options.begun_tokens;
   for (const int32_t token : taken)
-    if (guide) (void)guide->next(0), guide->take(0, token);
+    if (guide) guide->take(0, token);
   return tokens;
 }
 
