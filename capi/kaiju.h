@@ -189,6 +189,10 @@ enum {
    * KAIJU_FREE_MEMORY: what is free there, and on the host; 0: no limit.  kaiju_engine_create then
    * returns KAIJU_OUT_OF_MEMORY, with the figures, before it takes anything */
   KAIJU_ENGINE_MEMORY_LIMIT = 218,
+  /* string: who computes matmuls on a GPU.  "auto" (the default): kaiju's own kernels on compute
+   * capability 9.0, on other chips cuBLASLt where it is faster; "own": kaiju's kernels; "cublaslt":
+   * cuBLASLt wherever it can, KAIJU_UNSUPPORTED if it is not installed.  The replies are the same */
+  KAIJU_ENGINE_PRODUCTS = 220,
 
   /* int: most generated tokens; 0: only compute the prompt; -1: as many as the context has room
      for */

@@ -60,6 +60,8 @@ inline constexpr Row kRows[] = {
      "1: prefetch a session after each reply when its user usually comes back"},
     {KAIJU_ENGINE_MEMORY_LIMIT, "engine.memory_limit", 'i', false, -1, kInt64Max, 0,
      "most bytes that the engine may take on its device; -1: what is free; 0: no limit"},
+    {KAIJU_ENGINE_PRODUCTS, "engine.products", 's', false, 0, 0, 0,
+     "who computes matmuls on a GPU: auto, own, cublaslt"},
     {KAIJU_ENGINE_BACKEND, "engine.backend", 's', false, 0, 0, 0,
      "\"auto\" or the name of a backend"},
     {KAIJU_ENGINE_THREADS, "engine.threads", 'i', false, 0, 256, 0,

@@ -168,6 +168,7 @@ RunOptions run_options(const kaiju_options* options) {
   out.executor.slot_count = get_int32(options, KAIJU_ENGINE_MAX_RUNNING);
   out.executor.step_tokens = get_int32(options, KAIJU_ENGINE_STEP_TOKENS);
   out.executor.products_file = get<std::string>(options, KAIJU_ENGINE_PRODUCTS_FILE, "");
+  out.executor.products = get<std::string>(options, KAIJU_ENGINE_PRODUCTS, "auto");
   if (options)
     if (const auto devices = options->values.find(KAIJU_ENGINE_DEVICES);
         devices != options->values.end())

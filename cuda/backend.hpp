@@ -12,6 +12,7 @@
 #include "kaiju/arith/sampling.hpp"
 #include "kaiju/backend/backend.hpp"
 #include "kaiju/model/forward.hpp"
+#include "kaiju/run/slots.hpp"
 #include "kernels.hpp"
 #include "launch/cublaslt.hpp"
 #include "memory.hpp"
@@ -33,8 +34,8 @@ class CudaBackend {
 
   // What attention uses to split long histories over the GPU; without it every sequence's row is one multiprocessor's
   // work. `chunks`: of all histories that a batch may have, of every item (a KV head, or a part of its query heads).
-  // And what products by cuBLASLt use, where it serves.
-  Status take_memory(int32_t head_dim, int64_t chunks = 0);
+  // And what products by cuBLASLt use, where it serves; kUnsupported where it is asked for and missing.
+  Status take_memory(int32_t head_dim, int64_t chunks = 0, Products products = Products::kAuto);
 
   // cuBLASLt, where products may be its; else null.
   CublasLt* cublaslt() const { return cublaslt_.get(); }
@@ -159,15 +160,16 @@ class CudaBackend {
   }
   void multiply(MatmulKind kind, MatmulArgs args, const int32_t* row_sum) {
     args.room = room_;
-    if (cublaslt_ && device_->ok() && cublaslt_->serves(args.rows, args.out, args.in))
-      return cublaslt_->multiply({kind, args, row_sum});
+    if (device_->ok() && is_cublaslts(args.rows, args.out, args.in)) return cublaslt_->multiply({kind, args, row_sum});
     launch("a matmul", [&](cudaStream_t s) { return cuda::matmul(s, device_->chip(), kind, args); });
   }
+
+  bool is_cublaslts(int32_t rows, int32_t out, int32_t in) { return cublaslt_ && cublaslt_->serves(rows, out, in); }
 
   // In one kernel where there is one that takes the norm with it.
   void multiply_normed(MatmulKind kind, const NormArgs& input, const Matrix& w, const float* scale, void* result) {
     MatmulArgs args{w.weight, w.out, w.in, input.a, input.rows, scale, result};
-    if (joins_norm(device_->chip(), input.rows, w.out, w.in))
+    if (!is_cublaslts(input.rows, w.out, w.in) && joins_norm(device_->chip(), input.rows, w.out, w.in))
       args.x = input.x, args.eps = input.eps, args.inverse_scale = input.inverse_scale;
     else
       norm(input);

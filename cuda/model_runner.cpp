@@ -14,7 +14,7 @@ constexpr int32_t kMostTileRows = 256;  // of a matmul's tile, or of two that sh
 constexpr int32_t kLogitRows = 64;      // of a piece, where the logits of every row are asked for
 
 Result<CudaBackend> make_backend(std::shared_ptr<Device> device, const ModelConfig& config, const ExecutorInfo& info,
-                                 int32_t row_capacity) {
+                                 int32_t row_capacity, Products products) {
   CudaBackend backend(std::move(device));
   const int64_t chunks = (config.context + arith::kChunkKeys - 1) / arith::kChunkKeys;
   int64_t most_items = 0;
@@ -22,7 +22,7 @@ Result<CudaBackend> make_backend(std::shared_ptr<Device> device, const ModelConf
     const int32_t kv_heads = config.kv_heads_of(layer), heads = config.n_heads / kv_heads;
     most_items = std::max(most_items, int64_t{kv_heads} * pieces(heads, kAttentionItemRows));
   }
-  KAIJU_TRY(backend.take_memory(config.widest(Width::kHead), info.slot_count * chunks * most_items));
+  KAIJU_TRY(backend.take_memory(config.widest(Width::kHead), info.slot_count * chunks * most_items, products));
   backend.have_room(row_capacity);
   return backend;
 }
@@ -40,7 +40,7 @@ Result<ModelRunner> ModelRunner::make(std::shared_ptr<Device> device, Weights we
   if (!pool.ok()) return pool.status();
   const int32_t logit_rows = std::max(info.slot_count, std::min(info.step_tokens, kLogitRows)),
                 row_capacity = pieces(std::max(info.step_tokens, logit_rows), kMostTileRows) * kMostTileRows;
-  Result<CudaBackend> backend = make_backend(device, weights.config, info, row_capacity);
+  Result<CudaBackend> backend = make_backend(device, weights.config, info, row_capacity, sizes.products);
   if (!backend.ok()) return backend.status();
 
   ModelRunner made(std::move(device), std::move(backend).value(), std::move(pool).value());

@@ -2,6 +2,7 @@
 #include "kaiju/run/executors.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <thread>
 
 #include "kaiju/backend/cpu.hpp"
@@ -144,6 +145,13 @@ int32_t threads_of(const ExecutorOptions& options) {
   return std::clamp(static_cast<int32_t>(std::thread::hardware_concurrency()), 1, 8);
 }
 
+std::optional<Products> products_called(const std::string& name) {
+  if (name == "auto") return Products::kAuto;
+  if (name == "own") return Products::kOwn;
+  if (name == "cublaslt") return Products::kCublasLt;
+  return std::nullopt;
+}
+
 #if KAIJU_CUDA
 Result<std::unique_ptr<Executor>> make_cuda(std::shared_ptr<const Checkpoint> checkpoint,
                                             const ExecutorOptions& options, int32_t device) {
@@ -153,6 +161,7 @@ Result<std::unique_ptr<Executor>> make_cuda(std::shared_ptr<const Checkpoint> ch
   if (!sizes.ok()) return sizes.status();
   sizes->graphs = options.graphs;
   sizes->products_file = options.products_file;
+  sizes->products = *products_called(options.products);
   sizes->kv_layout = sizes->backend = "cuda";
   sizes->device = device;
   sizes->draw_threads = threads_of(options);
@@ -171,6 +180,9 @@ Status check(const ExecutorOptions& options) {
     return invalid_argument("tokens per step must be 0 (as many as usual) to 65536, not " +
                             std::to_string(options.step_tokens));
   if (options.cache_bytes < 0) return invalid_argument("cache bytes must not be negative");
+  if (!products_called(options.products))
+    return invalid_argument("products are computed by \"auto\", \"own\" or \"cublaslt\", not \"" + options.products +
+                            "\"");
   return {};
 }
 
@@ -227,6 +239,9 @@ static Result<std::unique_ptr<Executor>> make_checked(std::shared_ptr<const Chec
   if (options.backend == "cuda")
     return Status(StatusCode::kUnsupported, "this build has no CUDA backend: configure with -DKAIJU_CUDA=ON");
 #endif
+  if (products_called(options.products) == Products::kCublasLt)
+    return Status(StatusCode::kUnsupported,
+                  "cuBLASLt computes on GPUs alone: leave products \"auto\", or ask for backend \"cuda\"");
   if (options.backend == "reference")
     return make(std::make_unique<ReferenceBackend>(), std::move(checkpoint), options, "reference", 1);
   const int32_t threads = threads_of(options);
@@ -267,6 +282,8 @@ Result<MemoryNeed> memory_need(const Checkpoint& checkpoint, const ExecutorOptio
     need.workspace =
         workspace_bytes(config, on_gpu || ProjectsPacked<CpuBackend>, sizes->step_tokens, sizes->slot_count);
     if (on_gpu) need.workspace += gpu_extra_bytes(config, sizes->slot_count, need.workspace);
+    constexpr int64_t kCublasLtBytes = int64_t{240} << 20;
+    if (products_called(options.products) == Products::kCublasLt) need.workspace += kCublasLtBytes;
     for (const TensorInfo& tensor : checkpoint.tensors()) {
       if (tensor.name == "tokenizer") continue;
       const auto bytes = static_cast<int64_t>(tensor.bytes.size());

@@ -40,6 +40,11 @@ struct ExecutorOptions {
   // not have the algorithms for this model and GPU, they are measured when the executor is created. If the path is
   // empty, no algorithms are measured.
   std::string products_file;
+  // Who computes the matmuls on a GPU. "auto": kernels of kaiju's own on compute capability 9.0, on other chips
+  // cuBLASLt where it is faster. "own": kaiju's kernels alone. "cublaslt": cuBLASLt on every chip, for all products of
+  // more than one row whose shape it takes; kUnsupported if it is not installed, or the backend is not "cuda". The
+  // results have the same bits.
+  std::string products = "auto";
 };
 
 // Returns the names of the backends that this build has and this machine can run, the fastest first.

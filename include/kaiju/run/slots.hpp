@@ -15,6 +15,9 @@
 
 namespace kaiju {
 
+// ExecutorOptions::products.
+enum class Products : int32_t { kAuto = 0, kOwn = 1, kCublasLt = 2 };
+
 // The sizes for which an executor allocates memory.
 struct ExecutorSizes {
   int32_t slot_count = 1;    // number of live sequences
@@ -31,6 +34,7 @@ struct ExecutorSizes {
   int32_t gpu = 0;           // which of the GPUs that CUDA shows
   bool graphs = true;        // see ExecutorOptions::graphs and products_file
   std::string products_file;
+  Products products = Products::kAuto;
 };
 
 class Slots {
