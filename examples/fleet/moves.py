@@ -71,9 +71,9 @@ class Fleet:
         for place in running:
             self.start(place)
             wait_until(lambda: is_healthy(self.ports[place]), "a server did not start")
-        names = ["KAIJU_SERVER_1", "KAIJU_SERVER_2", "KAIJU_SERVER_3", "KAIJU_BY_CHARACTER", "KAIJU_IN_TURN"]
-        environment = {**os.environ, "KAIJU_BALANCE_FACTOR": str(arguments.balance_factor),
-                       **{name: str(port) for name, port in zip(names, [*self.ports, self.port, in_turn])}}
+        addresses = {f"KAIJU_SERVER_{i + 1}": f"127.0.0.1:{port}" for i, port in enumerate(self.ports)}
+        environment = {**os.environ, "KAIJU_BALANCE_FACTOR": str(arguments.balance_factor), **addresses,
+                       "KAIJU_BY_CHARACTER": str(self.port), "KAIJU_IN_TURN": str(in_turn)}
         program = "/usr/sbin/haproxy" if os.path.exists("/usr/sbin/haproxy") else "haproxy"
         self.router = subprocess.Popen([program, "-db", "-q", "-f", os.path.join(files.HERE, "haproxy.cfg")],
                                        env=environment)

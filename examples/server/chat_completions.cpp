@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "begun.hpp"
 #include "failure.hpp"
 #include "grammar.hpp"
 #include "messages.hpp"
@@ -63,6 +64,7 @@ class ChatCompletion : public Completion {
     messages_ = read_messages(fields_, service_.chat());
     salt_ = service_.tenants.salt(tenant_, fields_.text("cache_salt"));
     prompt_ = prompt_of(service_, salt_, messages_, true);
+    prompt_.tokens = read_prompt_tokens(fields_, service_, std::move(prompt_.tokens));
     logprobs_.resize(static_cast<size_t>(wanted_.best_of), Json::array());
     Asked asked{prompt_.tokens, newest_text(messages_)};
     name_character(asked);
@@ -124,25 +126,27 @@ class ChatCompletion : public Completion {
             {"logprobs", wanted_.logprobs ? Json{{"content", logprobs_[choice]}, {"refusal", nullptr}} : Json()}};
   }
 
-  std::string delta(size_t choice, Json what, Json logprobs = {}, const char* finish = nullptr) const {
-    return chunk(
-        0, choice,
-        {{"delta", std::move(what)}, {"logprobs", std::move(logprobs)}, {"finish_reason", text_or_null(finish)}});
+  Json delta(Json what, Json logprobs = {}, const char* finish = nullptr) const {
+    return {{"delta", std::move(what)}, {"logprobs", std::move(logprobs)}, {"finish_reason", text_or_null(finish)}};
   }
 
   void add_first_chunks(size_t, std::vector<std::string>& chunks) const override {
     for (size_t i = 0; i < runs_[0].choices.size(); ++i)
-      chunks.push_back(delta(i, {{"role", "assistant"}, {"content", ""}}));
+      chunks.push_back(chunk(0, i, delta({{"role", "assistant"}, {"content", ""}}), wanted_.token_ids));
   }
 
   void add_chunks(size_t, size_t choice, const Event& event, std::vector<std::string>& chunks) const override {
     const bool token = event.kind == EventKind::kToken;
     Json logprobs;
     if (wanted_.logprobs && token) logprobs = {{"content", Json::array({logprobs_of(service_, event)})}};
-    if (!event.text.empty() || !logprobs.is_null())
-      chunks.push_back(delta(choice, {{"content", event.text}}, std::move(logprobs)));
+    const bool tokens = wanted_.token_ids && token;
+    if (!event.text.empty() || !logprobs.is_null() || tokens) {
+      Json fields = delta({{"content", event.text}}, std::move(logprobs));
+      if (tokens) fields["token_ids"] = tokens_of(0, choice, event);
+      chunks.push_back(chunk(0, choice, fields));
+    }
     if (!token && event.reason != DoneReason::kNone)
-      chunks.push_back(delta(choice, Json::object(), {}, finish_reason(event.reason)));
+      chunks.push_back(chunk(0, choice, delta(Json::object(), {}, finish_reason(event.reason))));
   }
 
   std::vector<Message> messages_;

@@ -120,6 +120,8 @@ class EngineImpl {
                                   const RequestOptions& options, Ring<Event>* own_events = nullptr);
   Status check_tokens(std::span<const int32_t> tokens) const;
   Status check_options(const RequestOptions& options) const;
+  Status check_begun(const RequestOptions& options, const SamplingSpec& sampling) const;
+  Status begin_reply(Sequence& sequence) const;
   const std::vector<int32_t>& stop_tokens_of(const RequestOptions& options) const {
     return options.stop_tokens ? *options.stop_tokens : options_.stop_tokens;
   }
