@@ -21,13 +21,15 @@ def _stored(source: Source) -> str:
     return ", ".join(f"{100 * count / total:.0f}% {kind}" for kind, count in counts.most_common())
 
 
-def _folded(config: ModelConfig, from_gguf: bool) -> list[str]:
+def _folded(config: ModelConfig, from_gguf: bool, balanced: bool) -> list[str]:
     found = [f"a Hadamard transform in blocks of {native.hadamard_block(config)} into every matrix"]
     if from_gguf and config.family in families.INTERLEAVED_IN_GGUF:
         found.append("the order of q and k, which GGUF stores in pairs")
     scalings = {layer.rope.scaling for layer in config.each if layer.rope} - {"none"}
     if scalings:
         found.append(f"the RoPE scaling ({', '.join(sorted(scalings))}) into the frequencies")
+    if balanced:
+        found.append("factors that balance channels, by a sample text, and a rotation of values where nothing norms them")
     added = native.padded_vocabulary(config) - config.vocab_size
     if added:
         found.append(f"{added} rows of zeros into the vocabulary, up to a multiple of 16")
@@ -59,6 +61,7 @@ def report(
     chat: DerivedChat,
     errors: dict[str, float],
     comparison: Comparison | None,
+    balanced: bool,
 ) -> str:
     config = source.config
     weights = sum(out * width for out, width in config.matrices().values())
@@ -69,7 +72,7 @@ def report(
         f"            {config.n_heads} heads of {config.head_dim} on {config.n_kv_heads} KV heads, vocabulary "
         f"{config.vocab_size:,}, context {config.context:,}",
         f"stored as   {_stored(source)}",
-        *(f"folded      {what}" for what in _folded(config, type(source) is GgufSource)),
+        *(f"folded      {what}" for what in _folded(config, type(source) is GgufSource, balanced)),
         f"rounding    weights to int8: {100 * errors[worst]:.2f}% of their RMS at most ({worst})",
     ]
     if comparison:
