@@ -20,6 +20,7 @@ from compare import Comparison, compare
 from convert import convert_matrices
 from derived_chat import DerivedChat, derive_chat
 from float_model import FloatModel
+from model_config import FLOATS, ModelConfig
 from progress import Progress
 from refused import Refused, shown
 from report import report
@@ -57,6 +58,8 @@ def _put_rest(source: Source, out: CheckpointFile, steps: list[Steps], tokenizer
     for layer, of_layer in enumerate(steps):
         out.put(f"kv.{layer}.k_step", of_layer.k_step)
         out.put(f"kv.{layer}.v_step", of_layer.v_step)
+    for name, step in source.static_steps().items():
+        out.put(name, np.full(1, step, np.float32))
     for name, value in native.scalars(config).items():
         out.put(name, np.full(1, value, np.float32))
     for table, (rope, head_dim) in enumerate(native.rope_tables(config)):
@@ -86,6 +89,11 @@ class Options:
     balance: bool | None = None  # whether channels are balanced; None: in the families that gain by it
 
 
+def _trained_steps(config: ModelConfig, layer: int, k_step: float, v_step: float) -> Steps:
+    shape = config.each[layer].n_kv_heads, config.each[layer].head_dim
+    return Steps(np.full(shape, k_step, np.float32), np.full(shape, v_step, np.float32))
+
+
 def _begun(texts: list[np.ndarray], tokenizer: StoredTokenizer | None) -> list[np.ndarray]:
     """With the token that the model expects before a text."""
     if tokenizer is None or tokenizer.begin is None:
@@ -103,13 +111,18 @@ def import_model(source: Source, path: str, options: Options) -> str:
     texts, check_text = sample_texts(tokenizer.data if tokenizer else None, config.vocab_size)
     texts, check_text = _begun(texts, tokenizer), _begun([check_text], tokenizer)[0]
     block, steps, folded = native.hadamard_block(config), list[Steps](), source
-    if options.balance if options.balance is not None else config.norms_after:
+    if options.balance and config.stored != FLOATS:
+        raise Refused(f"{shown(source.path)} has int8 weights, which cannot be balanced any more; leave out --balance")
+    if config.stored == FLOATS and (config.norms_after if options.balance is None else options.balance):
         with Progress("balancing", config.layers, "layers") as progress:
             folded = balanced(source, texts, lambda: progress.add(1))
-    if options.static_kv:
+    static_kv = options.static_kv or bool(source.kv_steps())
+    if source.kv_steps():
+        steps = [_trained_steps(config, layer, *its) for layer, its in enumerate(source.kv_steps())]
+    elif options.static_kv:
         with Progress("calibrating", config.layers, "layers") as progress:
             steps = constant_steps(FloatModel(folded), block, texts, lambda: progress.add(1))
-    text = native.config_text(config, options.name or config.name, options.static_kv, _chat_fields(tokenizer, chat))
+    text = native.config_text(config, options.name or config.name, static_kv, _chat_fields(tokenizer, chat))
     weights = sum(out * width for out, width in config.matrices().values())
     comparison: Comparison | None = None
     out = CheckpointFile(path, native.ARITHMETIC, text, native.tensors(config, len(tokenizer.data) if tokenizer else 0))
@@ -117,7 +130,7 @@ def import_model(source: Source, path: str, options: Options) -> str:
         out.open()
         with Progress("quantising", weights, "weights") as progress:
             converted = convert_matrices(folded, out, options.processes, progress.add)
-        for layer in range(0 if options.static_kv else config.layers):
+        for layer in range(0 if static_kv else config.layers):
             row_power = {which: converted.row_power.get(f"layers.{layer}.attn.{which}") for which in "qkv"}
             steps.append(steps_of_weights(row_power, folded, layer))
         _put_rest(folded, out, steps, tokenizer)
@@ -127,7 +140,7 @@ def import_model(source: Source, path: str, options: Options) -> str:
     if options.check:
         with Progress("checking", config.layers, "layers") as progress:
             comparison = compare(FloatModel(source), path, check_text, lambda: progress.add(1))
-    return report(source, path, digest, out.size, tokenizer, chat, converted.errors, comparison, folded is not source)
+    return report(source, path, digest, out.size, tokenizer, chat, converted, comparison, folded is not source)
 
 
 def _stop(number: int, _: Any) -> NoReturn:

@@ -5,6 +5,10 @@ import dataclasses
 SILU_GATED = "silu_gated"  # down(silu(gate(x)) * up(x))
 GELU_GATED = "gelu_gated"  # down(gelu(gate(x)) * up(x)), the form of gelu with tanh
 RELU_SQUARED = "relu_squared"  # down(relu(up(x)) ** 2)
+# How the source keeps the matrices of layers.
+FLOATS = "floats"  # which the importer quantises
+INT8 = "int8"  # with a scale for each row; their inputs get one for each token
+STATIC_INT8 = "static_int8"  # likewise, but inputs and outputs have constant scales
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +65,7 @@ class ModelConfig:
     embed_factor: float = 1.0  # multiplies embeddings
     score_scale: float | None = None  # multiplies q · k; None: 1 / sqrt(head_dim)
     logit_cap: float = 0.0  # c of c · tanh(logit / c); 0: no cap
+    stored: str = FLOATS
     layer_factors: bool = False  # each layer has a factor, which the source's tensors say
 
     @property

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from model_config import GELU_GATED, RELU_SQUARED, SILU_GATED, ModelConfig, Rope
+from model_config import FLOATS, GELU_GATED, RELU_SQUARED, SILU_GATED, STATIC_INT8, ModelConfig, Rope
 from refused import Refused
 from rope import plain_scores, score_scale
 
@@ -29,6 +29,8 @@ Tensors = dict[str, tuple[str, tuple[int, ...]]]
 
 def hadamard_block(config: ModelConfig) -> int:
     """The largest block that divides every width which is transformed."""
+    if config.stored != FLOATS:  # whose bytes were made for inputs as they are
+        return 1
     return 64 if all(layer.head_dim % 64 == 0 for layer in config.each) else 1  # as is every other width
 
 
@@ -85,6 +87,20 @@ def matrix_name(canonical: str) -> str:
     """kv.S.k for layers.S.attn.k: every layer has a KV slot of its own."""
     parts = canonical.split(".")
     return f"kv.{parts[1]}.{parts[3]}" if parts[-1] in ("k", "v") else canonical
+
+
+def site_name(matrix: str) -> str:
+    """What the constant step of the matrix's input is called, with static_scales."""
+    sublayer, which = matrix.rsplit(".", 1)
+    return sublayer + {"o": ".out_step", "down": ".mid_step"}.get(which, ".in_step")
+
+
+def static_steps(config: ModelConfig) -> set[str]:
+    """Tensors that a checkpoint with static_scales has besides: of a layer's sites, and of its matrices' outputs."""
+    if config.stored != STATIC_INT8:
+        return set()
+    of_layers = [name for name in config.matrices() if name.startswith("layers.")]
+    return {name for matrix in of_layers for name in (site_name(matrix), matrix_name(matrix) + ".out_step")}
 
 
 def is_vector(canonical: str) -> bool:
@@ -145,7 +161,7 @@ def config_text(config: ModelConfig, name: str, static_kv: bool, extra: dict[str
     """The config as it goes into the header and the root digest. `extra` are fields such as chat."""
     block = hadamard_block(config)
     structure = {
-        "activations": "token_scales",
+        "activations": "static_scales" if config.stored == STATIC_INT8 else "token_scales",
         "hadamard": block if block > 1 else 0,
         "ffn": _FFN[config.activation],
         "residual": "f32",
@@ -195,7 +211,7 @@ def tensors(config: ModelConfig, tokenizer_bytes: int) -> Tensors:
         if is_vector(canonical):
             found[vector_name(canonical)] = ("F32", shape)
     found |= {name: ("F32", (size,)) for name, size in absent_biases(config).items()}
-    found |= {name: ("F32", (1,)) for name in scalars(config)}
+    found |= {name: ("F32", (1,)) for name in [*scalars(config), *sorted(static_steps(config))]}
     for layer in range(config.layers):
         for which in ("k_step", "v_step"):
             found[f"kv.{layer}.{which}"] = ("F32", (config.kv_width(layer),))

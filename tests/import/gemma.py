@@ -90,7 +90,6 @@ def refused_configs():
         (gemma3, {"rope_parameters": {"rope_type": "default"}}, ["rope_parameters"]),
         (gemma3, {"rope_parameters": [1]}, ["rope_parameters"]),
         (gemma3, {"num_key_value_heads": 3}, ["4 heads cannot share 3"]),
-        (gemma3, {"quantization_config": {"quant_method": "gemma"}}, ["quantised", "Gemma"]),
         (OF_GEMMA4, {"hidden_size_per_layer_input": 256}, ["E2B and E4B", "12B"]),
         (OF_GEMMA4, {"hidden_size_per_layer_input": None}, ["E2B and E4B", "12B"]),
         (OF_GEMMA4, {"num_kv_shared_layers": 2}, ["num_kv_shared_layers"]),

@@ -188,6 +188,8 @@ BYTES = {
     "F32": lambda a: np.ascontiguousarray(a, "<f4").tobytes(),
     "F16": lambda a: np.asarray(a).astype("<f2").tobytes(),
     "BF16": bf16_bytes,
+    "I8": lambda a: np.ascontiguousarray(a, np.int8).tobytes(),
+    "U8": lambda a: np.ascontiguousarray(a, np.uint8).tobytes(),
 }
 
 
@@ -195,8 +197,9 @@ def safetensors(tensors, kind="F32"):
     """The bytes of a file, of {name: array}."""
     header, data = {"__metadata__": {"format": "pt"}}, b""
     for name, array in tensors.items():
-        raw = BYTES[kind](array)
-        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [len(data), len(data) + len(raw)]}
+        its = {"int8": "I8", "uint8": "U8"}.get(str(array.dtype), kind)
+        raw = BYTES[its](array)
+        header[name] = {"dtype": its, "shape": list(array.shape), "data_offsets": [len(data), len(data) + len(raw)]}
         data += raw
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
