@@ -1,5 +1,5 @@
-"""Factors that balance the channels of a model, folded into its weights: the model stays what it is, and int8 loses less
-of it.
+"""Factors that balance the channels of a model, folded into its weights: the model computes what it did, and int8 loses
+less of it.
 
 A channel that is large in the input of a matrix takes the range of the others, and one that is small in the input has
 weights that take theirs. So a channel of the input is divided by a factor s and the matrix's column multiplied by it:

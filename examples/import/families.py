@@ -275,9 +275,7 @@ def from_gguf(
     return _check(
         ModelConfig(
             family=kind,
-            each=tuple(
-                Layer(head_dim, common["n_kv_heads"], rope if turns else None, window) for turns in rotates
-            ),
+            each=tuple(Layer(head_dim, common["n_kv_heads"], rope if turns else None, window) for turns in rotates),
             activation=RELU_SQUARED if kind == "arcee" else SILU_GATED,
             tied="output.weight" not in shapes,
             head_norms=kind == "qwen3",

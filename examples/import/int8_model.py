@@ -106,7 +106,10 @@ class Int8Model(FloatModel):
     def _static_linear(self, x: np.ndarray, name: str) -> np.ndarray:
         """Inputs and outputs have constant steps. Sums are exact up to a width of 1,024."""
         stem, step = native.matrix_name(name), self._step(native.site_name(name))
-        sums = whole_steps(self._as_written(x, name), step) @ self.source.stored.rows(stem + ".weight").astype(np.float32).T
+        sums = (
+            whole_steps(self._as_written(x, name), step)
+            @ self.source.stored.rows(stem + ".weight").astype(np.float32).T
+        )
         factors = self.source.stored.rows(stem + ".scale").astype(np.float64) * np.float64(step)
         y, out_step = sums * factors.astype(np.float32), self._step(stem + ".out_step")
         if self.config.has_bias(name):

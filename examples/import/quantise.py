@@ -61,15 +61,20 @@ def quantise_rows(rows: np.ndarray, block: int, name: str, first: int = 0) -> Qu
 
 
 def int8_rows(weight: np.ndarray, scale: np.ndarray, name: str, first: int) -> Quantised:
-    """Rows that are int8 already, int8 [rows, in] with float32 [rows]. Weights of -128, which no checkpoint holds, become
-    -127: where a scale is the largest magnitude / 127.5, as compressed-tensors has it, the largest weight is -127.5
+    """Rows that are int8 already, int8 [rows, in] with float32 [rows]. Weights of -128, which no checkpoint holds,
+    become -127: where a scale is the largest magnitude / 127.5, as compressed-tensors has it, the largest weight is -127.5
     steps and both are as near."""
     if not (np.isfinite(scale) & (scale >= 0) & (scale <= MOST_SCALE)).all():
         raise Refused(f"{name}: a scale from row {first} on is negative, not finite or beyond 1e3; the file is damaged")
     nothing, lowered = scale < _LEAST, int((weight == -128).sum())
     weight = np.where(nothing[:, None], np.int8(0), np.maximum(weight, -127)).astype(np.int8)
     return Quantised(
-        weight, np.where(nothing, np.float32(1), scale).astype(np.float32), weight.sum(1, dtype=np.int32), 0.0, 0.0, lowered
+        weight,
+        np.where(nothing, np.float32(1), scale).astype(np.float32),
+        weight.sum(1, dtype=np.int32),
+        0.0,
+        0.0,
+        lowered,
     )
 
 

@@ -14,7 +14,9 @@ _AS_A_REMEDY = (
 
 
 def _refuse(fields: Fields, method: str, what: str) -> Refused:
-    return Refused(f"{fields.where}, weights quantised by {shown(method)}: {what}, which kaiju does not compute; {_AS_A_REMEDY}")
+    return Refused(
+        f"{fields.where}, weights quantised by {shown(method)}: {what}, which kaiju does not compute; {_AS_A_REMEDY}"
+    )
 
 
 def _check(fields: Fields, method: str, scheme: dict[str, Any], whose: str) -> None:
@@ -28,17 +30,25 @@ def _check(fields: Fields, method: str, scheme: dict[str, Any], whose: str) -> N
 
 def _compressed_tensors(fields: Fields) -> str:
     if fields.values.get("format") != "int-quantized":
-        raise _refuse(fields, _COMPRESSED, f"the format is {shown(repr(fields.values.get('format')))} instead of 'int-quantized'")
+        raise _refuse(
+            fields, _COMPRESSED, f"the format is {shown(repr(fields.values.get('format')))} instead of 'int-quantized'"
+        )
     if fields.has("kv_cache_scheme"):
         raise _refuse(fields, _COMPRESSED, "there is a kv_cache_scheme")
     if fields.values.get("sparsity_config"):
         raise _refuse(fields, _COMPRESSED, "there is a sparsity_config")
     groups = fields.values.get("config_groups")
     if not isinstance(groups, dict) or len(groups) != 1:
-        raise _refuse(fields, _COMPRESSED, f"there are {len(groups) if isinstance(groups, dict) else 'no'} config_groups instead of one")
+        raise _refuse(
+            fields,
+            _COMPRESSED,
+            f"there are {len(groups) if isinstance(groups, dict) else 'no'} config_groups instead of one",
+        )
     group = Fields(next(iter(groups.values())), fields.where)
     if group.values.get("targets") != ["Linear"]:
-        raise _refuse(fields, _COMPRESSED, f"the targets are {shown(repr(group.values.get('targets')))} instead of ['Linear']")
+        raise _refuse(
+            fields, _COMPRESSED, f"the targets are {shown(repr(group.values.get('targets')))} instead of ['Linear']"
+        )
     if group.has("output_activations"):
         raise _refuse(fields, _COMPRESSED, "there are output_activations")
     common = {"num_bits": 8, "type": "int", "symmetric": True}

@@ -31,7 +31,9 @@ def _folded(config: ModelConfig, from_gguf: bool, balanced: bool) -> list[str]:
     if scalings:
         found.append(f"the RoPE scaling ({', '.join(sorted(scalings))}) into the frequencies")
     if balanced:
-        found.append("factors that balance channels, by a sample text, and a rotation of values where nothing norms them")
+        found.append(
+            "factors that balance channels, by a sample text, and a rotation of values where nothing norms them"
+        )
     added = native.padded_vocabulary(config) - config.vocab_size
     if added:
         found.append(f"{added} rows of zeros into the vocabulary, up to a multiple of 16")

@@ -1,6 +1,6 @@
 """Factors that are folded into a model leave what it computes, and int8 loses less of it.
 
-    python3 tests/import/balance.py SOURCE_FOLDER"""
+python3 tests/import/balance.py SOURCE_FOLDER"""
 
 import tempfile
 

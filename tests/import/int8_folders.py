@@ -1,6 +1,7 @@
-"""Small models with random int8 weights, in folders as compressed-tensors, Quark and Google's mobile Gemma write them."""
+"""Small models with random int8 weights, in folders as compressed-tensors, Quark and Google (mobile Gemma) write them."""
 
 import dataclasses
+import re
 
 import numpy as np
 
@@ -16,7 +17,13 @@ COMPRESSED = {
         "group_0": {
             "targets": ["Linear"],
             "weights": {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel", "dynamic": False},
-            "input_activations": {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "token", "dynamic": True},
+            "input_activations": {
+                "num_bits": 8,
+                "type": "int",
+                "symmetric": True,
+                "strategy": "token",
+                "dynamic": True,
+            },
             "output_activations": None,
         }
     },
@@ -25,7 +32,13 @@ QUARK = {
     "quant_method": "quark",
     "global_quant_config": {
         "weight": {"dtype": "int8", "qscheme": "per_channel", "ch_axis": 0, "is_dynamic": False, "symmetric": True},
-        "input_tensors": {"dtype": "int8", "qscheme": "per_channel", "ch_axis": 1, "is_dynamic": True, "symmetric": True},
+        "input_tensors": {
+            "dtype": "int8",
+            "qscheme": "per_channel",
+            "ch_axis": 1,
+            "is_dynamic": True,
+            "symmetric": True,
+        },
         "output_tensors": None,
         "bias": None,
     },
@@ -38,11 +51,12 @@ QUARK = {
 BITS = {r"self_attn\.v_proj": 8, r"mlp\.(gate|up)_proj": 2, r"embed_tokens": 8, r"lm_head": 8}
 
 
-def quantised(floats, bits):
-    """int8 and float32 [rows, 1], with the lowest value in some rows."""
+def quantised(floats, bits, least=None):
+    """int8 from `least` on and float32 [rows, 1]; without it, the lowest value is in some rows."""
     most = 2 ** (bits - 1)
     scale = (np.abs(floats).max(1, keepdims=True) / (most - 0.5)).astype(np.float32)
-    return np.clip(np.rint(floats / scale), -most, most - 1).astype(np.int8), scale
+    least = -most if least is None else max(least, -most)
+    return np.clip(np.rint(floats / scale), least, most - 1).astype(np.int8), scale
 
 
 def packed(integers, bits):
@@ -91,7 +105,7 @@ class Gemma:
 
 
 def bits_of(stem):
-    return next((bits for pattern, bits in BITS.items() if pattern.replace("\\", "").split("(")[0] in stem), 4)
+    return next((bits for pattern, bits in BITS.items() if re.search(pattern, stem)), 4)
 
 
 def write_gemma(folder, case, seed, cache, change={}):
@@ -101,6 +115,7 @@ def write_gemma(folder, case, seed, cache, change={}):
         "quant_method": "gemma",
         "num_bits": 4,
         "quantize_embeddings": True,
+        "modules_to_not_convert": ["vision_tower"],
         "module_quant_configs": {pattern: {"num_bits": bits} for pattern, bits in BITS.items()},
     }
     made, tensors = Gemma(base | {"quantization_config": given, "tie_word_embeddings": False}), {}
@@ -114,7 +129,7 @@ def write_gemma(folder, case, seed, cache, change={}):
             tensors[name] = array
             continue
         bits = bits_of(stem)
-        made.integers[stem], made.scales[stem] = quantised(array, bits)
+        made.integers[stem], made.scales[stem] = quantised(array, bits, -127)
         if stem == "model.embed_tokens":
             tensors[stem + ".embedding_quantized"] = packed(made.integers[stem], bits)
             tensors[stem + ".embedding_scale"] = made.scales[stem]
@@ -133,5 +148,3 @@ def write_gemma(folder, case, seed, cache, change={}):
             tensors[f"model.layers.{layer}.self_attn.{which}_cache_scale"] = np.array(step, np.float32)
     small_models.write_folder(folder, made.config, changed(tensors, change))
     return made
-
-

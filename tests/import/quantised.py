@@ -31,7 +31,7 @@ def log_probs(model):
 
 
 def check_engine(path, case, numpys):
-    """The engine computes what numpy computes; later tokens differ where exponentials do, whose bits decide roundings."""
+    """The engine computes what numpy computes, but for the bits of exponentials, which decide roundings of keys."""
     if len(sys.argv) < 3 or not sys.argv[2]:
         return
     programs, tokens, logits = pathlib.Path(sys.argv[2]), f"{path}.tokens", f"{path}.npy"
@@ -95,10 +95,9 @@ def static_scales(folder):
         structure = stored.config["structure"]
         promise(structure["activations"] == "static_scales" and structure["hadamard"] == 0, f"{case}: static scales")
         promise(structure["static_kv"] is cache, f"{case}: scales of keys and values as trained, where there are some")
-        step = lambda name: float(stored.rows(name)[0])
         called = "model.layers.1.self_attn.o_proj"
-        promise(step("layers.1.attn.out_step") == made.inputs[called], f"{case}: the step of an input")
-        promise(step("layers.1.attn.o.out_step") == made.outputs[called], f"{case}: the step of an output")
+        promise(stored.rows("layers.1.attn.out_step")[0] == made.inputs[called], f"{case}: the step of an input")
+        promise(stored.rows("layers.1.attn.o.out_step")[0] == made.outputs[called], f"{case}: the step of an output")
         if cache:
             promise((stored.rows("kv.1.k_step") == made.caches[1][0]).all(), f"{case}: the step of keys")
             promise((stored.rows("kv.1.v_step") == made.caches[1][1]).all(), f"{case}: the step of values")
@@ -161,7 +160,11 @@ def refused_tensors(folder):
         importer.import_model(open_source(f"{folder}/nan"), f"{folder}/nan.safetensors", importer.Options(check=False))
     zero = np.zeros((), np.float32)
     for case, change, words in (
-        ("an input that is not quantised", {q + ".input_activation_scale": zero}, ["q_proj", "input_activation_scale 0"]),
+        (
+            "an input that is not quantised",
+            {q + ".input_activation_scale": zero},
+            ["q_proj", "input_activation_scale 0"],
+        ),
         ("an output likewise", {gate + ".output_activation_scale": None}, ["gate_proj", "output_activation_scale 0"]),
         ("two scales of one input", {q + ".input_activation_scale": zero + 1}, ["another input_activation_scale"]),
         ("caches of some layers", {"model.layers.1.self_attn.k_cache_scale": zero}, ["layer 1", "keys or values"]),

@@ -105,13 +105,15 @@ class QuantisedFolder(FolderSource):
             called = self._called[matrix + ".weight"]
             if not matrix.startswith("layers."):
                 if steps["input"] or steps["output"]:
-                    raise Refused(f"{where}: {called} has activation scales; kaiju quantises the logits' input by token")
+                    raise Refused(
+                        f"{where}: {called} has activation scales; kaiju quantises the logits' input by token"
+                    )
                 continue
             for which, step in steps.items():
                 if not native.LEAST_STEP <= step <= native.MOST_STEP:
                     raise Refused(
-                        f"{where}: {called} has the {which}_activation_scale {step:g}; kaiju computes matrices of layers "
-                        f"whose inputs and outputs are all quantised, with scales from {native.LEAST_STEP:g} to "
+                        f"{where}: {called} has the {which}_activation_scale {step:g}; kaiju computes "
+                        f"matrices of layers whose inputs and outputs are all quantised, with scales from {native.LEAST_STEP:g} to "
                         f"{native.MOST_STEP:g}"
                     )
             found[native.matrix_name(matrix) + ".out_step"] = steps["output"]
@@ -171,5 +173,3 @@ class QuantisedFolder(FolderSource):
         integers, scales = self._integers(matrix, first, count), self._scales(matrix)
         by_group = floats_of(scales, first, count).reshape(count, -1, 1)
         return (integers.reshape(count, by_group.shape[1], -1) * by_group).reshape(count, -1).astype(np.float32)
-
-

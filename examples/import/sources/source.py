@@ -62,7 +62,7 @@ class Source(abc.ABC):
         """None: the source has none."""
 
     def int8_rows(self, name: str, first: int, count: int) -> tuple[np.ndarray, np.ndarray] | None:
-        """Of a matrix that is stored as int8 with one scale a row: int8 [count, in], float32 [count]. None: it is not."""
+        """Of a matrix that is stored as int8 with one scale a row: int8 [count, in], float32 [count]. Else None."""
         return None
 
     def static_steps(self) -> dict[str, float]:
