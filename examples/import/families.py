@@ -289,6 +289,12 @@ def ignored_in_gguf(name: str) -> bool:
     return name == "rope_freqs.weight" or re.fullmatch(r"blk\.\d+\.attn_rot_embd.*", name) is not None
 
 
-def ignored_in_huggingface(name: str, tied: bool) -> bool:
-    """Tensors that repeat what the config says, or the embedding."""
-    return name.endswith("rotary_emb.inv_freq") or (tied and name == "lm_head.weight")
+_KV = re.compile(r".*\blayers\.(\d+)\.self_attn\.[kv]_(proj|norm)\..*")
+
+
+def ignored_in_huggingface(name: str, config: ModelConfig) -> bool:
+    """Tensors that repeat what the config says, or the embedding, or that nothing reads: of layers with other layers' KV."""
+    kv = _KV.fullmatch(name)
+    if kv and int(kv[1]) < config.layers and config.each[int(kv[1])].kv_of is not None:
+        return True
+    return name.endswith("rotary_emb.inv_freq") or (config.tied and name == "lm_head.weight")

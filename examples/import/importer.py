@@ -130,7 +130,7 @@ def import_model(source: Source, path: str, options: Options) -> str:
         out.open()
         with Progress("quantising", weights, "weights") as progress:
             converted = convert_matrices(folded, out, options.processes, progress.add)
-        for layer in range(0 if static_kv else config.layers):
+        for layer in [] if static_kv else config.own_kv:
             row_power = {which: converted.row_power.get(f"layers.{layer}.attn.{which}") for which in "qkv"}
             steps.append(steps_of_weights(row_power, folded, layer))
         _put_rest(folded, out, steps, tokenizer)

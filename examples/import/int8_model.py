@@ -76,7 +76,7 @@ def whole_steps(x: np.ndarray, step: np.float32) -> np.ndarray:
 
 class Int8Model(FloatModel):
     def __init__(self, path: str, config: ModelConfig):
-        self.source, self.config = _Tensors(path, config), config  # type: ignore[assignment]
+        super().__init__(_Tensors(path, config), config)  # type: ignore[arg-type]
         structure = self.source.stored.config["structure"]
         self._static = structure["activations"] == "static_scales"
         self._block, self._static_kv = max(structure["hadamard"], 1), structure["static_kv"]
@@ -117,7 +117,7 @@ class Int8Model(FloatModel):
         return whole_steps(y, out_step) * out_step
 
     def attend(self, layer: int, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-        config, block, p = self.config, self._block, f"kv.{layer}."
+        config, block, p = self.config, self._block, f"kv.{self.config.slot(layer)}."
         k_step, v_step = (self.source.stored.rows(p + step).reshape(k.shape[1:]) for step in ("k_step", "v_step"))
         group = config.n_heads // k.shape[1]
         k8, v8 = hadamard.transform(k / k_step, block), v / v_step

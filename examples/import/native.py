@@ -39,7 +39,12 @@ def check(config: ModelConfig, where: str) -> None:
     head_dims = {layer.head_dim for layer in config.each} | {config.head_dim}
     for what, values, rule, holds in (
         ("the model's width", {config.d_model}, "a multiple of 64", lambda width: width % 64 == 0),
-        ("the feed-forward width", {config.d_ff}, "a multiple of 64", lambda width: width % 64 == 0),
+        (
+            "the feed-forward width",
+            {config.ffn_width(layer) for layer in range(config.layers)},
+            "a multiple of 64",
+            lambda width: width % 64 == 0,
+        ),
         ("the heads' dimension", head_dims, "64, 128, 256 or 512", lambda size: size in (64, 128, 256, 512)),
     ):
         for value in values:
@@ -84,7 +89,7 @@ def matrix_rows(canonical: str, config: ModelConfig) -> int:
 
 
 def matrix_name(canonical: str) -> str:
-    """kv.S.k for layers.S.attn.k: every layer has a KV slot of its own."""
+    """kv.S.k for layers.S.attn.k: the first layers have KV slots of their own, and the others read those."""
     parts = canonical.split(".")
     return f"kv.{parts[1]}.{parts[3]}" if parts[-1] in ("k", "v") else canonical
 
@@ -144,11 +149,13 @@ def _layer_fields(config: ModelConfig) -> list[dict[str, Any]]:
         fields: dict[str, Any] = {"kind": "global"} if layer.window is None else {"kind": "sliding"}
         if layer.window is not None:
             fields["window"] = layer.window
-        fields |= {"kv_slot": number, "rope": tables.index((layer.rope, layer.head_dim))}
+        fields |= {"kv_slot": config.slot(number), "rope": tables.index((layer.rope, layer.head_dim))}
         if layer.head_dim != config.head_dim:
             fields["head_dim"] = layer.head_dim
         if layer.n_kv_heads != config.n_kv_heads:
             fields["n_kv_heads"] = layer.n_kv_heads
+        if config.ffn_width(number) != config.d_ff:
+            fields["d_ff"] = config.ffn_width(number)
         if layer.values_from_keys:
             fields["values_from_keys"] = True
         if layer.factor != 1:
@@ -212,7 +219,7 @@ def tensors(config: ModelConfig, tokenizer_bytes: int) -> Tensors:
             found[vector_name(canonical)] = ("F32", shape)
     found |= {name: ("F32", (size,)) for name, size in absent_biases(config).items()}
     found |= {name: ("F32", (1,)) for name in [*scalars(config), *sorted(static_steps(config))]}
-    for layer in range(config.layers):
+    for layer in config.own_kv:
         for which in ("k_step", "v_step"):
             found[f"kv.{layer}.{which}"] = ("F32", (config.kv_width(layer),))
     for table, (_, head_dim) in enumerate(rope_tables(config)):

@@ -14,7 +14,7 @@ from float_model import FloatModel
 from int8_model import Int8Model
 from sources import open_source
 
-FAMILIES = ("llama biased, tied", "mistral", "qwen2", "arcee", "gemma3", "gemma4", "gemma4 unified")
+FAMILIES = ("llama biased, tied", "mistral", "qwen2", "arcee", "gemma3", "gemma4", "gemma4 unified", "gemma4 shared")
 IDS = np.random.RandomState(7).randint(0, 320, 60)
 
 

@@ -142,7 +142,8 @@ def write_gemma(folder, case, seed, cache, change={}):
         made.outputs[stem] = 0.0 if quiet else float(np.float32(random.uniform(0.02, 0.08)))
         for which, step in (("input", made.inputs[stem]), ("output", made.outputs[stem])):
             tensors[f"{stem}.{which}_activation_scale"] = np.array(step, np.float32)
-    for layer in range(base["num_hidden_layers"] if cache else 0):
+    own = base["num_hidden_layers"] - base.get("num_kv_shared_layers", 0)
+    for layer in range(own if cache else 0):
         made.caches[layer] = tuple(float(np.float32(random.uniform(0.02, 0.04))) for _ in "kv")
         for which, step in zip("kv", made.caches[layer]):
             tensors[f"model.layers.{layer}.self_attn.{which}_cache_scale"] = np.array(step, np.float32)

@@ -88,7 +88,9 @@ def token_scales(folder):
 
 
 def static_scales(folder):
-    for seed, (case, cache) in enumerate((("gemma3 own scale", True), ("gemma4", True), ("gemma4 unified", False))):
+    for seed, (case, cache) in enumerate(
+        (("gemma3 own scale", True), ("gemma4", True), ("gemma4 unified", False), ("gemma4 shared", True))
+    ):
         made = int8_folders.write_gemma(f"{folder}/{case}", case, seed, cache)
         source, stored, _ = imported(folder, case, 0.5)
         same_bytes(source, stored, made.integers, made.scales, case)

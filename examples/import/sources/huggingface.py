@@ -120,7 +120,7 @@ class FolderSource(Source):
         for name in left:
             if _OF_THE_EYE.match(name):
                 self.left_out.append(name)
-            elif not families.ignored_in_huggingface(name, self.config.tied):
+            elif not families.ignored_in_huggingface(name, self.config):
                 raise Refused(
                     f"{where}: the tensor {shown(name)} is not known in models of type {self.config.family!r} with "
                     "this config.json; kaiju would compute something else than the model does"

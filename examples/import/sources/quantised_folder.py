@@ -127,7 +127,7 @@ class QuantisedFolder(FolderSource):
 
     def _cache_steps(self, where: str) -> list[tuple[float, float]]:
         found = []
-        for layer in range(self.config.layers):
+        for layer in self.config.own_kv:
             its = [self._of_caches.get(f"{layer}.{which}") for which in "kv"]
             found.append([float(floats_of(place, 0, 1)[0]) if place else 0.0 for place in its])
         if not any(map(any, found)):
