@@ -25,7 +25,7 @@ from progress import Progress
 from refused import Refused, shown
 from report import report
 from rope import turns_per_token
-from sample_text import sample_texts
+from sample_text import own_texts, sample_texts
 from sources import Source, open_source
 from steps import Steps, constant_steps, steps_of_weights
 from stored_tokenizer import StoredTokenizer
@@ -86,6 +86,7 @@ class Options:
     chat: bool = True
     settings: tuple[str, ...] = ()  # variables of the chat template, NAME=JSON
     date: str | None = None  # the day that it may write
+    text: str | None = None  # a file, whose text is used to balance and calibrate; None: the sample's
     balance: bool | None = None  # whether channels are balanced; None: in the families that gain by it
 
 
@@ -109,6 +110,8 @@ def import_model(source: Source, path: str, options: Options) -> str:
     tokenizer = source.tokenizer()
     chat = derive_chat(source, list(options.settings), options.date) if options.chat else DerivedChat(None, [])
     texts, check_text = sample_texts(tokenizer.data if tokenizer else None, config.vocab_size)
+    if options.text is not None:
+        texts = own_texts(options.text, tokenizer.data if tokenizer else None, config.vocab_size)
     texts, check_text = _begun(texts, tokenizer), _begun([check_text], tokenizer)[0]
     block, steps, folded = native.hadamard_block(config), list[Steps](), source
     if options.balance and config.stored != FLOATS:
@@ -186,6 +189,12 @@ def main() -> None:
         default="auto",
         help="balance channels by what a sample text shows, so that int8 loses less (default: in Gemma's families)",
     )
+    parser.add_argument(
+        "--text",
+        metavar="FILE",
+        help="a text like those that the model will see, to balance and calibrate with: its first 4,096 tokens "
+        "(default: 320 tokens of a sample text)",
+    )
     parser.add_argument("--no-chat", action="store_true", help="leave the chat template out")
     parser.add_argument("--no-check", action="store_true", help="do not compare the checkpoint with the float model")
     arguments = parser.parse_args()
@@ -206,6 +215,7 @@ def main() -> None:
                     not arguments.no_chat,
                     tuple(arguments.set),
                     arguments.date,
+                    arguments.text,
                     {"auto": None, "yes": True, "no": False}[arguments.balance],
                 ),
             )

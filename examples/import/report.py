@@ -32,7 +32,7 @@ def _folded(config: ModelConfig, from_gguf: bool, balanced: bool) -> list[str]:
         found.append(f"the RoPE scaling ({', '.join(sorted(scalings))}) into the frequencies")
     if balanced:
         found.append(
-            "factors that balance channels, by a sample text, and a rotation of values where nothing norms them"
+            "factors that balance channels, by a text, and a rotation of values where nothing norms them"
         )
     added = native.padded_vocabulary(config) - config.vocab_size
     if added:

@@ -6,7 +6,7 @@ import tempfile
 
 import numpy as np
 
-from promises import promise
+from promises import promise, refusal
 import small_models
 import balance
 import importer
@@ -66,7 +66,26 @@ def outliers(folder):
     promise(lost[None] == lost[True], "Gemma's families are balanced unless somebody says no")
 
 
+def own_text(folder):
+    """A text that somebody brings decides the factors, and so the bytes."""
+    source, found = open_source(f"{folder}/qwen2"), {}
+    for name, text in (("a", "the heather on the other path " * 200), ("b", "A3;B4;C5;" * 400), ("short", "other")):
+        with open(f"{folder}/{name}.txt", "w") as file:
+            file.write(text)
+    for name in ("a", "b"):
+        options = importer.Options(check=False, chat=False, balance=True, text=f"{folder}/{name}.txt")
+        importer.import_model(source, f"{folder}/{name}.safetensors", options)
+        with open(f"{folder}/{name}.safetensors", "rb") as file:
+            found[name] = file.read()
+    promise(found["a"] != found["b"], "another text gives other factors")
+    for name, words in (("short", ["short.txt", "160"]), ("missing", ["missing.txt", "cannot be read"])):
+        with refusal(f"a text that is {name}", *words):
+            options = importer.Options(check=False, chat=False, text=f"{folder}/{name}.txt")
+            importer.import_model(source, f"{folder}/x.safetensors", options)
+
+
 with tempfile.TemporaryDirectory() as place:
     same_model(place)
     outliers(place)
+    own_text(place)
 print("ok")

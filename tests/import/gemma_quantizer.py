@@ -10,9 +10,8 @@ does not spread."""
 import sys
 import tempfile
 
-import numpy as np
-
 try:
+    import numpy as np
     import torch
     import transformers
     from transformers.integrations.gemma_quant import QuantizedLinear
