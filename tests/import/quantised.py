@@ -153,6 +153,9 @@ def refused_tensors(folder):
         ("groups", {q + ".weight_scale": np.ones((256, 2), np.float32)}, ["q_proj", "2 scales in a row"]),
         ("shape", {q + ".weight": np.ones((256, 64), np.int8)}, ["q_proj", "[256, 64]"]),
         ("few scales", {q + ".weight_scale": ones[:5]}, ["q_proj", "[5, 1]"]),
+        ("one scale", {q + ".weight_scale": ones[0, 0]}, ["q_proj", "[]"]),
+        ("a vector", {q + ".weight": np.ones(256, np.uint8)}, ["q_proj", "[256]"]),
+        ("scales of nothing", {"model.layers.0.mlp.experts.weight_scale": ones}, ["experts", "not known"]),
     ):
         int8_folders.write_w8a8(f"{folder}/tensors", "llama", "compressed-tensors", 2, change)
         with refusal(case, *words):
@@ -169,6 +172,12 @@ def refused_tensors(folder):
         ),
         ("an output likewise", {gate + ".output_activation_scale": None}, ["gate_proj", "output_activation_scale 0"]),
         ("two scales of one input", {q + ".input_activation_scale": zero + 1}, ["another input_activation_scale"]),
+        (
+            "scales by head",
+            {"model.layers.1.self_attn.v_cache_scale": ones[:2] * [[1], [2]]},
+            ["v_cache_scale", "[2, 1]"],
+        ),
+        ("integers as scales", {q + ".input_activation_scale": np.ones(4, np.int8)}, ["input_activation_scale is I8"]),
         ("caches of some layers", {"model.layers.1.self_attn.k_cache_scale": zero}, ["layer 1", "keys or values"]),
     ):
         int8_folders.write_gemma(f"{folder}/static", "gemma4", 3, True, change)

@@ -16,7 +16,7 @@ from sources.safetensors import Place, read_header
 from sources.source import Source
 
 _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
-_OF_THE_EYE = re.compile(
+OF_THE_EYE = re.compile(
     r"(model\.)?(vision_tower|vision_model|visual|multi_modal_projector|embed_vision|audio_tower|embed_audio)\."
 )
 
@@ -118,7 +118,7 @@ class FolderSource(Source):
             self._places[name] = left.pop(called[0])
             self._check_place(name, shape, where)
         for name in left:
-            if _OF_THE_EYE.match(name):
+            if OF_THE_EYE.match(name):
                 self.left_out.append(name)
             elif not families.ignored_in_huggingface(name, self.config):
                 raise Refused(

@@ -10,11 +10,12 @@ import families
 import native
 from model_config import STATIC_INT8
 from refused import Refused, shown
-from sources.huggingface import FolderSource, floats_of, read_json
+from sources.huggingface import OF_THE_EYE, FolderSource, floats_of, read_json
 from sources.safetensors import ITEM_BYTES, Place
 
 _OF_A_MATRIX = re.compile(r"(.*)\.(weight_scale|weight_zero_point|(?:in|out)put_activation_scale|embedding_scale)")
 _OF_THE_CACHE = re.compile(r"(.*\.layers\.\d+)\.self_attn(?:\..*)?\.([kv])_cache_scale")
+_FLOATS = ("F32", "F16", "BF16")
 _PARTS = {2: 4, 4: 2, 8: 1}  # weights in a byte
 
 
@@ -37,6 +38,7 @@ class QuantisedFolder(FolderSource):
             else:
                 rest[name.removesuffix("embedding_quantized") + "weight" * name.endswith("embedding_quantized")] = place
         super()._take_tensors(rest, where)
+        self._refuse_unknown(where)
         for name in self.config.matrices():
             self._check_zero_points(name, where)
         self._steps = self._static_steps(where) if self.config.stored == STATIC_INT8 else {}
@@ -54,7 +56,9 @@ class QuantisedFolder(FolderSource):
         place, width = self._places[matrix + ".weight"], self.config.matrices()[matrix][1]
         if place.type == "I8":
             return 8
-        return {-(-width // 2): 4, -(-width // 4): 2}.get(place.shape[1], 0) if place.type == "U8" else 0
+        if place.type != "U8" or len(place.shape) != 2:
+            return 0
+        return {-(-width // 2): 4, -(-width // 4): 2}.get(place.shape[1], 0)
 
     def _check_place(self, name: str, shape: tuple[int, ...], where: str) -> None:
         matrix, place = name.removesuffix(".weight"), self._places[name]
@@ -75,7 +79,7 @@ class QuantisedFolder(FolderSource):
         if scales is None:
             raise Refused(f"{where} lacks the scales of {self._called[name]}; fetch the model again")
         groups = scales.shape[1] if len(scales.shape) == 2 else 1
-        if scales.type not in ("F32", "F16", "BF16") or scales.shape[0] != shape[0] or shape[1] % max(groups, 1):
+        if scales.type not in _FLOATS or scales.shape[:1] != shape[:1] or not groups or shape[1] % groups:
             raise Refused(
                 f"{where}: the scales of {self._called[name]} are {scales.type} of the shape {list(scales.shape)}; "
                 f"kaiju reads one for each of its {shape[0]} rows"
@@ -94,14 +98,35 @@ class QuantisedFolder(FolderSource):
                 "does not compute; use a model with symmetric weights"
             )
 
-    def _scale_of(self, matrix: str, which: str) -> float:
-        place = self._its(matrix).get(which + "_activation_scale")
-        return float(floats_of(place, 0, 1)[0]) if place else 0.0
+    def _refuse_unknown(self, where: str) -> None:
+        """Scales of matrices that the model does not have."""
+        known = {self._called[matrix + ".weight"].removesuffix(".weight") for matrix in self.config.matrices()}
+        for stem in self._of_matrices.keys() - known:
+            if not (OF_THE_EYE.match(stem) or families.ignored_in_huggingface(stem + ".weight", self.config)):
+                raise Refused(f"{where} has scales of {shown(stem)}, which is not known in models of this type")
+
+    @staticmethod
+    def _scalar(place: Place | None, called: str, where: str) -> float:
+        """0 if it is not there."""
+        if place is None:
+            return 0.0
+        size = int(np.prod(place.shape))
+        values = floats_of(place, 0, size) if place.type in _FLOATS and size else np.zeros(0, np.float32)
+        if len(values) == 0 or (values != values[0]).any():
+            raise Refused(
+                f"{where}: {called} is {place.type} of the shape {list(place.shape)}; kaiju computes one constant scale"
+            )
+        return float(values[0])
+
+    def _scale_of(self, matrix: str, which: str, where: str) -> float:
+        name = which + "_activation_scale"
+        called = self._called[matrix + ".weight"].removesuffix("weight") + name
+        return self._scalar(self._its(matrix).get(name), called, where)
 
     def _static_steps(self, where: str) -> dict[str, float]:
         found: dict[str, float] = {}
         for matrix in self.config.matrices():
-            steps = {which: self._scale_of(matrix, which) for which in ("input", "output")}
+            steps = {which: self._scale_of(matrix, which, where) for which in ("input", "output")}
             called = self._called[matrix + ".weight"]
             if not matrix.startswith("layers."):
                 if steps["input"] or steps["output"]:
@@ -128,8 +153,8 @@ class QuantisedFolder(FolderSource):
     def _cache_steps(self, where: str) -> list[tuple[float, float]]:
         found = []
         for layer in self.config.own_kv:
-            its = [self._of_caches.get(f"{layer}.{which}") for which in "kv"]
-            found.append([float(floats_of(place, 0, 1)[0]) if place else 0.0 for place in its])
+            its = {which: self._of_caches.get(f"{layer}.{which}") for which in "kv"}
+            found.append([self._scalar(its[which], f"layer {layer}'s {which}_cache_scale", where) for which in "kv"])
         if not any(map(any, found)):
             return []
         for layer, steps in enumerate(found):
