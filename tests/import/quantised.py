@@ -105,6 +105,19 @@ def static_scales(folder):
             promise((stored.rows("kv.1.v_step") == made.caches[1][1]).all(), f"{case}: the step of values")
 
 
+def grouped_embedding(folder):
+    """An embedding may have several scales in a row; it is then rounded as floats are."""
+    made = int8_folders.write_gemma(f"{folder}/groups", "gemma4", 5, True)
+    scales = (made.scales["model.embed_tokens"] * [1, 2, 1, 0.5]).astype(np.float32)
+    int8_folders.write_gemma(f"{folder}/groups", "gemma4", 5, True, {"model.embed_tokens.embedding_scale": scales})
+    source, stored, _ = imported(folder, "groups", 0.5)
+    integers = made.integers["model.embed_tokens"]
+    rows = (integers.reshape(len(integers), 4, -1) * scales[:, :, None]).reshape(integers.shape)
+    promise(np.array_equal(source.rows("embed.weight"), rows), "each group of a row has its scale")
+    found = stored.rows("embed.weight") * stored.rows("embed.scale")[:, None]
+    promise(np.abs(found - rows).max() <= 0.51 * stored.rows("embed.scale").max(), "and is rounded with the others")
+
+
 def refused(folder):
     """Changes of quantization_config and of tensors, and words of the refusal."""
     w8a8, group = int8_folders.COMPRESSED, "config_groups"
@@ -188,6 +201,7 @@ def refused_tensors(folder):
 with tempfile.TemporaryDirectory() as place:
     token_scales(place)
     static_scales(place)
+    grouped_embedding(place)
     refused(place)
     refused_tensors(place)
 print("folders of int8 weights are taken as they are")
