@@ -19,7 +19,7 @@ except ImportError:  # slower by far: the threads of every process wait for proc
 import native
 from checkpoint_file import CheckpointFile, write_at
 from digest import new_digest
-from quantise import quantise_rows
+from quantise import Quantised, int8_rows, quantise_rows
 from refused import Refused
 from sources import Source
 
@@ -37,11 +37,13 @@ class Done:
     row_sum: np.ndarray
     error: float
     power: float
+    lowered: int  # weights of -128 that became -127
     row_power: np.ndarray | None  # float64 [rows]: of q, k and v, the sum of squares of each row times the norm's gains
 
 
 @dataclasses.dataclass
 class Converted:
+    lowered: int  # weights of -128, which a checkpoint does not hold, that became -127
     errors: dict[str, float]  # of each matrix, the relative error of what it stands for
     row_power: dict[str, np.ndarray]
 
@@ -59,10 +61,19 @@ def _start_worker(source: Source, temporary: str) -> None:
     _source, _file = source, os.open(temporary, os.O_WRONLY | os.O_CLOEXEC)
 
 
+def _as_stored(name: str, first: int, count: int) -> Quantised | None:
+    """Rows that the source has in int8."""
+    found = _source.int8_rows(name + ".weight", first, count)
+    if found is None:
+        return None
+    weight, scale = found
+    return int8_rows(weight, scale, name + ".weight", first)
+
+
 def _convert(name: str, block: int, offset: int) -> Done:
     """`offset` is where in the file its bytes begin."""
     rows, width = _source.config.matrices()[name]
-    digest, scales, sums, powers, error, power = new_digest(), [], [], [], 0.0, 0.0
+    digest, scales, sums, powers, error, power, lowered = new_digest(), [], [], [], 0.0, 0.0, 0
     gains = _source.rows(name[:-1] + "norm_gain") if name.endswith((".q", ".k", ".v")) else None
     step = max(8, BLOCK // width)
     for first in range(0, rows, step):
@@ -70,7 +81,8 @@ def _convert(name: str, block: int, offset: int) -> Done:
         if gains is not None:
             with np.errstate(invalid="ignore", over="ignore"):  # of damaged rows, which quantise_rows refuses
                 powers.append(np.square(part * gains).sum(1, dtype=np.float64))
-        found = quantise_rows(part, block, name + ".weight", first)
+        found = _as_stored(name, first, len(part)) or quantise_rows(part, block, name + ".weight", first)
+        lowered += found.lowered
         digest.update(found.weight.reshape(-1))
         write_at(_file, found.weight, offset + first * width)
         scales.append(found.scale)
@@ -89,13 +101,14 @@ def _convert(name: str, block: int, offset: int) -> Done:
         np.concatenate(sums),
         error,
         power,
+        lowered,
         np.concatenate(powers) if powers else None,
     )
 
 
 def convert_matrices(source: Source, out: CheckpointFile, processes: int, progress: Callable[[int], None]) -> Converted:
     """Writes every matrix. `progress` is told how many weights were done."""
-    config, found = source.config, Converted({}, {})
+    config, found = source.config, Converted(0, {}, {})
     largest_first = sorted(config.matrices().items(), key=lambda item: -item[1][0] * item[1][1])
     block = native.hadamard_block(config)
     context = multiprocessing.get_context("spawn" if os.name != "posix" else "fork")
@@ -114,6 +127,7 @@ def convert_matrices(source: Source, out: CheckpointFile, processes: int, progre
             out.put_digest(stem + ".weight", done.digest)
             out.put(stem + ".scale", done.scale)
             out.put(stem + ".row_sum", done.row_sum)
+            found.lowered += done.lowered
             found.errors[done.name] = (done.error / done.power) ** 0.5 if done.power else 0.0
             if done.row_power is not None:
                 found.row_power[done.name] = done.row_power

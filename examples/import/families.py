@@ -1,15 +1,17 @@
 """The families that kaiju imports: their configs, of Hugging Face's config.json and of GGUF's metadata, as ModelConfig,
 and what either calls their tensors."""
 
+import dataclasses
 import re
 from typing import Any
 
 import gemma
+import quantised
 import rope_fields
 from fields import Fields
-from model_config import RELU_SQUARED, SILU_GATED, Layer, ModelConfig
+from model_config import RELU_SQUARED, SILU_GATED, STATIC_INT8, Layer, ModelConfig
 from refused import Refused, shown
-from unsupported import refuse_model, refuse_quantised
+from unsupported import refuse_model
 
 FAMILIES = ("llama", "smollm3", "mistral", "qwen2", "qwen3", "arcee")
 # There Mistral's architecture is llama.
@@ -143,6 +145,11 @@ def _hf_activation(fields: Fields, family: str) -> str:
     return made
 
 
+def is_quantised(values: Any) -> bool:
+    """Whether config.json says that matrices are quantised already."""
+    return isinstance(values, dict) and isinstance(values.get("quantization_config"), dict)
+
+
 def from_huggingface(values: Any, where: str, name: str) -> ModelConfig:
     """Of the parsed config.json; `where` is what messages call it, `name` the model's name if the file has none."""
     fields = Fields(values, where)
@@ -152,7 +159,13 @@ def from_huggingface(values: Any, where: str, name: str) -> ModelConfig:
         text = {"model_type": kind + "_text", "tie_word_embeddings": tied, **values["text_config"]}
         return from_huggingface(text | {"quantization_config": values.get("quantization_config")}, where, name)
     if fields.has("quantization_config"):
-        raise refuse_quantised(Fields(values["quantization_config"], where).values.get("quant_method"), where)
+        stored = quantised.stored_as(Fields(values["quantization_config"], f"{where}: quantization_config"), kind)
+        plain = {key: item for key, item in values.items() if key != "quantization_config"}
+        if stored == STATIC_INT8:  # where the output may have a matrix of its own
+            tied = fields.flag("tie_word_embeddings", True)
+            config = from_huggingface(plain | {"tie_word_embeddings": True}, where, name)
+            return dataclasses.replace(config, stored=stored, tied=tied)
+        return dataclasses.replace(from_huggingface(plain, where, name), stored=stored)
     if kind in gemma.FAMILIES:
         return _check(gemma.from_huggingface(fields, name), where)
     if kind not in FAMILIES:
@@ -262,9 +275,7 @@ def from_gguf(
     return _check(
         ModelConfig(
             family=kind,
-            each=tuple(
-                Layer(head_dim, common["n_kv_heads"], rope if turns else None, window) for turns in rotates
-            ),
+            each=tuple(Layer(head_dim, common["n_kv_heads"], rope if turns else None, window) for turns in rotates),
             activation=RELU_SQUARED if kind == "arcee" else SILU_GATED,
             tied="output.weight" not in shapes,
             head_norms=kind == "qwen3",
@@ -278,6 +289,12 @@ def ignored_in_gguf(name: str) -> bool:
     return name == "rope_freqs.weight" or re.fullmatch(r"blk\.\d+\.attn_rot_embd.*", name) is not None
 
 
-def ignored_in_huggingface(name: str, tied: bool) -> bool:
-    """Tensors that repeat what the config says, or the embedding."""
-    return name.endswith("rotary_emb.inv_freq") or (tied and name == "lm_head.weight")
+_KV = re.compile(r".*\blayers\.(\d+)\.self_attn\.[kv]_(proj|norm)\..*")
+
+
+def ignored_in_huggingface(name: str, config: ModelConfig) -> bool:
+    """Tensors that repeat what the config says, or the embedding, or that nothing reads: of layers with other layers' KV."""
+    kv = _KV.fullmatch(name)
+    if kv and int(kv[1]) < config.layers and config.each[int(kv[1])].kv_of is not None:
+        return True
+    return name.endswith("rotary_emb.inv_freq") or (config.tied and name == "lm_head.weight")

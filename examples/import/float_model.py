@@ -40,6 +40,7 @@ class FloatModel:
     def __init__(self, source: Source, config: ModelConfig | None = None):
         self.source = source
         self.config = config or source.config
+        self._kv: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # of the layers that ran last, by layer
 
     # Operations
 
@@ -99,21 +100,30 @@ class FloatModel:
         a, b = x[..., :half], x[..., half:]
         return np.concatenate([a * cosine - b * sine, b * cosine + a * sine], -1)
 
-    def _attention(self, layer: int, y: np.ndarray, lengths: list[int], observe: Observer) -> np.ndarray:
+    def _keys_and_values(self, layer: int, y: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """[tokens, n_kv_heads, head_dim] each, after norm and RoPE."""
         config, its, p = self.config, self.config.each[layer], f"layers.{layer}.attn."
-        q = self.linear(y, p + "q").reshape(len(y), config.n_heads, its.head_dim)
         k = self.linear(y, p + "k").reshape(len(y), its.n_kv_heads, its.head_dim)
         v = k if its.values_from_keys else self.linear(y, p + "v").reshape(k.shape)
         if config.head_norms:
-            q = rms_norm(q, config.norm_eps, self.source.rows(p + "q_norm_gain"))
             k = rms_norm(k, config.norm_eps, self.source.rows(p + "k_norm_gain"))
         if config.value_norms:
             v = rms_norm(v, config.norm_eps, np.ones(1, np.float32))
-        if its.rope:
-            positions = np.concatenate([np.arange(length) for length in lengths])
-            q, k = self._rotated(q, positions, its.rope), self._rotated(k, positions, its.rope)
-        for what, values in (("q", q), ("k", k), ("v", v)):
-            observe(layer, what, values)
+        return self._rotated(k, positions, its.rope) if its.rope else k, v
+
+    def _attention(self, layer: int, y: np.ndarray, lengths: list[int], observe: Observer) -> np.ndarray:
+        config, its, p = self.config, self.config.each[layer], f"layers.{layer}.attn."
+        q = self.linear(y, p + "q").reshape(len(y), config.n_heads, its.head_dim)
+        if config.head_norms:
+            q = rms_norm(q, config.norm_eps, self.source.rows(p + "q_norm_gain"))
+        positions = np.concatenate([np.arange(length) for length in lengths])
+        q = self._rotated(q, positions, its.rope) if its.rope else q
+        observe(layer, "q", q)
+        if its.kv_of is None:
+            self._kv[layer] = self._keys_and_values(layer, y, positions)
+            for what, values in zip("kv", self._kv[layer]):
+                observe(layer, what, values)
+        k, v = self._kv[config.slot(layer)]
         ends = np.cumsum(lengths)
         o = np.concatenate(
             [

@@ -2,6 +2,7 @@
 configuration_gemma4.py, whose defaults Google's files rely on), and Gemma 3's of GGUF's metadata (llama.cpp, which has
 what the metadata does not say). Their vision and sound towers are left out."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -84,10 +85,8 @@ def _refuse_other_gemma4(fields: Fields, kind: str) -> None:
     if kind == "gemma4_text" and fields.whole("hidden_size_per_layer_input", 0, _WIDTH, 256):
         raise Refused(
             f"{fields.where}: the model has embeddings for every layer (Gemma 4 E2B and E4B), which kaiju does not "
-            "compute; use Gemma 4 12B or Gemma 3 4B"
+            "compute yet; use Gemma 4 12B or Gemma 3 4B"
         )
-    if fields.whole("num_kv_shared_layers", 0, 256, 0):
-        raise fields.wrong("num_kv_shared_layers", "kaiju reads Gemma 4 models whose layers have keys of their own")
 
 
 def _of_global_layers(fields: Fields, layer: int, shares_values: bool) -> tuple[int, int | None]:
@@ -122,6 +121,22 @@ def _layers(fields: Fields, family: str, head_dim: int, kv_heads: int, context: 
         else:
             its_dim, its_heads = _of_global_layers(fields, layer, shares_values)
             found.append(Layer(its_dim, its_heads or kv_heads, full, values_from_keys=shares_values))
+    return _sharing(fields, found) if family == "gemma4" else tuple(found)
+
+
+def _sharing(fields: Fields, layers: list[Layer]) -> tuple[Layer, ...]:
+    """The last layers read the keys and values of the last layer of their kind before them."""
+    own = len(layers) - fields.whole("num_kv_shared_layers", 0, 256, 0)
+    if own < 1:
+        raise fields.wrong("num_kv_shared_layers", f"kaiju reads models of {len(layers)} layers that share fewer")
+    wide = fields.flag("use_double_wide_mlp", False)
+    d_ff = 2 * fields.whole("intermediate_size", 1, _WIDTH, 9216) if wide else None
+    found = list(layers[:own])
+    for number in range(own, len(layers)):
+        last = [before for before in range(own) if layers[before].window == layers[number].window]
+        if not last:
+            raise fields.wrong("num_kv_shared_layers", f"no layer before layer {own} is of the kind of layer {number}")
+        found.append(dataclasses.replace(layers[number], kv_of=last[-1], d_ff=d_ff))
     return tuple(found)
 
 

@@ -14,16 +14,18 @@ from typing import Any, NoReturn
 import numpy as np
 
 import native
+from balance import balanced
 from checkpoint_file import CheckpointFile
 from compare import Comparison, compare
 from convert import convert_matrices
 from derived_chat import DerivedChat, derive_chat
 from float_model import FloatModel
+from model_config import FLOATS, ModelConfig
 from progress import Progress
 from refused import Refused, shown
 from report import report
 from rope import turns_per_token
-from sample_text import sample_texts
+from sample_text import own_texts, sample_texts
 from sources import Source, open_source
 from steps import Steps, constant_steps, steps_of_weights
 from stored_tokenizer import StoredTokenizer
@@ -56,6 +58,8 @@ def _put_rest(source: Source, out: CheckpointFile, steps: list[Steps], tokenizer
     for layer, of_layer in enumerate(steps):
         out.put(f"kv.{layer}.k_step", of_layer.k_step)
         out.put(f"kv.{layer}.v_step", of_layer.v_step)
+    for name, step in source.static_steps().items():
+        out.put(name, np.full(1, step, np.float32))
     for name, value in native.scalars(config).items():
         out.put(name, np.full(1, value, np.float32))
     for table, (rope, head_dim) in enumerate(native.rope_tables(config)):
@@ -82,6 +86,20 @@ class Options:
     chat: bool = True
     settings: tuple[str, ...] = ()  # variables of the chat template, NAME=JSON
     date: str | None = None  # the day that it may write
+    text: str | None = None  # a file, whose text is used to balance and calibrate; None: the sample's
+    balance: bool | None = None  # whether channels are balanced; None: in the families that gain by it
+
+
+def _trained_steps(config: ModelConfig, layer: int, k_step: float, v_step: float) -> Steps:
+    shape = config.each[layer].n_kv_heads, config.each[layer].head_dim
+    return Steps(np.full(shape, k_step, np.float32), np.full(shape, v_step, np.float32))
+
+
+def _begun(texts: list[np.ndarray], tokenizer: StoredTokenizer | None) -> list[np.ndarray]:
+    """With the token that the model expects before a text."""
+    if tokenizer is None or tokenizer.begin is None:
+        return texts
+    return [np.concatenate([[tokenizer.begin], text]) for text in texts]
 
 
 def import_model(source: Source, path: str, options: Options) -> str:
@@ -92,30 +110,40 @@ def import_model(source: Source, path: str, options: Options) -> str:
     tokenizer = source.tokenizer()
     chat = derive_chat(source, list(options.settings), options.date) if options.chat else DerivedChat(None, [])
     texts, check_text = sample_texts(tokenizer.data if tokenizer else None, config.vocab_size)
-    model, block = FloatModel(source), native.hadamard_block(config)
-    steps: list[Steps] = []
-    if options.static_kv:
+    if options.text is not None:
+        texts = own_texts(options.text, tokenizer.data if tokenizer else None, config.vocab_size)
+    texts, check_text = _begun(texts, tokenizer), _begun([check_text], tokenizer)[0]
+    block, steps, folded = native.hadamard_block(config), list[Steps](), source
+    if options.balance and config.stored != FLOATS:
+        raise Refused(f"{shown(source.path)} has int8 weights, which cannot be balanced any more; leave out --balance")
+    if config.stored == FLOATS and (config.norms_after if options.balance is None else options.balance):
+        with Progress("balancing", config.layers, "layers") as progress:
+            folded = balanced(source, texts, lambda: progress.add(1))
+    static_kv = options.static_kv or bool(source.kv_steps())
+    if source.kv_steps():
+        steps = [_trained_steps(config, layer, *its) for layer, its in enumerate(source.kv_steps())]
+    elif options.static_kv:
         with Progress("calibrating", config.layers, "layers") as progress:
-            steps = constant_steps(model, block, texts, lambda: progress.add(1))
-    text = native.config_text(config, options.name or config.name, options.static_kv, _chat_fields(tokenizer, chat))
+            steps = constant_steps(FloatModel(folded), block, texts, lambda: progress.add(1))
+    text = native.config_text(config, options.name or config.name, static_kv, _chat_fields(tokenizer, chat))
     weights = sum(out * width for out, width in config.matrices().values())
     comparison: Comparison | None = None
     out = CheckpointFile(path, native.ARITHMETIC, text, native.tensors(config, len(tokenizer.data) if tokenizer else 0))
     try:
         out.open()
         with Progress("quantising", weights, "weights") as progress:
-            converted = convert_matrices(source, out, options.processes, progress.add)
-        for layer in range(0 if options.static_kv else config.layers):
+            converted = convert_matrices(folded, out, options.processes, progress.add)
+        for layer in [] if static_kv else config.own_kv:
             row_power = {which: converted.row_power.get(f"layers.{layer}.attn.{which}") for which in "qkv"}
-            steps.append(steps_of_weights(row_power, source, layer))
-        _put_rest(source, out, steps, tokenizer)
+            steps.append(steps_of_weights(row_power, folded, layer))
+        _put_rest(folded, out, steps, tokenizer)
         digest = out.finish()
     finally:
         out.discard()
     if options.check:
         with Progress("checking", config.layers, "layers") as progress:
-            comparison = compare(model, path, check_text, lambda: progress.add(1))
-    return report(source, path, digest, out.size, tokenizer, chat, converted.errors, comparison)
+            comparison = compare(FloatModel(source), path, check_text, lambda: progress.add(1))
+    return report(source, path, digest, out.size, tokenizer, chat, converted, comparison, folded is not source)
 
 
 def _stop(number: int, _: Any) -> NoReturn:
@@ -155,6 +183,18 @@ def main() -> None:
         metavar="YYYY-MM-DD",
         help="the day that a chat template writes into its system message (default: 2025-01-01)",
     )
+    parser.add_argument(
+        "--balance",
+        choices=("auto", "yes", "no"),
+        default="auto",
+        help="balance channels by what a sample text shows, so that int8 loses less (default: in Gemma's families)",
+    )
+    parser.add_argument(
+        "--text",
+        metavar="FILE",
+        help="a text like those that the model will see, to balance and calibrate with: its first 4,096 tokens "
+        "(default: 320 tokens of a sample text)",
+    )
     parser.add_argument("--no-chat", action="store_true", help="leave the chat template out")
     parser.add_argument("--no-check", action="store_true", help="do not compare the checkpoint with the float model")
     arguments = parser.parse_args()
@@ -175,6 +215,8 @@ def main() -> None:
                     not arguments.no_chat,
                     tuple(arguments.set),
                     arguments.date,
+                    arguments.text,
+                    {"auto": None, "yes": True, "no": False}[arguments.balance],
                 ),
             )
         )

@@ -69,10 +69,16 @@ def kept(x: np.ndarray) -> np.ndarray:
     return np.clip(np.rint(x * (1 / scale)), -127, 127) * scale
 
 
+def whole_steps(x: np.ndarray, step: np.float32) -> np.ndarray:
+    """-128 to 127, as floats."""
+    return np.clip(np.rint(x * (np.float32(1) / step)), -128, 127)
+
+
 class Int8Model(FloatModel):
     def __init__(self, path: str, config: ModelConfig):
-        self.source, self.config = _Tensors(path, config), config  # type: ignore[assignment]
+        super().__init__(_Tensors(path, config), config)  # type: ignore[arg-type]
         structure = self.source.stored.config["structure"]
+        self._static = structure["activations"] == "static_scales"
         self._block, self._static_kv = max(structure["hadamard"], 1), structure["static_kv"]
         self.k_clipped, self.v_clipped = [0.0] * config.layers, [0.0] * config.layers  # largest share of any text
 
@@ -80,18 +86,38 @@ class Int8Model(FloatModel):
         for shares, values in ((self.k_clipped, k), (self.v_clipped, v)):
             shares[layer] = max(shares[layer], float((np.abs(values) > 127.5).mean()))
 
-    def _site(self, x: np.ndarray) -> np.ndarray:
-        return rounded(bf16(hadamard.transform(x, self._block)))
+    @staticmethod
+    def _as_written(x: np.ndarray, name: str) -> np.ndarray:
+        """The inputs of two matrices are rounded to bf16 before."""
+        return bf16(np.ascontiguousarray(x)) if name.endswith((".o", ".down")) else x
 
     def embed(self, ids: np.ndarray) -> np.ndarray:
         x = super().embed(ids)
         return hadamard.transform(x, self._block) if self.config.tied else x
 
     def linear(self, x: np.ndarray, name: str) -> np.ndarray:
-        return super().linear(self._site(x), name)
+        if self._static:
+            return self._static_linear(x, name)
+        return super().linear(rounded(self._as_written(hadamard.transform(x, self._block), name)), name)
+
+    def _step(self, name: str) -> np.float32:
+        return np.float32(self.source.stored.rows(name)[0])
+
+    def _static_linear(self, x: np.ndarray, name: str) -> np.ndarray:
+        """Inputs and outputs have constant steps. Sums are exact up to a width of 1,024."""
+        stem, step = native.matrix_name(name), self._step(native.site_name(name))
+        sums = (
+            whole_steps(self._as_written(x, name), step)
+            @ self.source.stored.rows(stem + ".weight").astype(np.float32).T
+        )
+        factors = self.source.stored.rows(stem + ".scale").astype(np.float64) * np.float64(step)
+        y, out_step = sums * factors.astype(np.float32), self._step(stem + ".out_step")
+        if self.config.has_bias(name):
+            y += self.source.rows(name + ".bias")
+        return whole_steps(y, out_step) * out_step
 
     def attend(self, layer: int, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-        config, block, p = self.config, self._block, f"kv.{layer}."
+        config, block, p = self.config, self._block, f"kv.{self.config.slot(layer)}."
         k_step, v_step = (self.source.stored.rows(p + step).reshape(k.shape[1:]) for step in ("k_step", "v_step"))
         group = config.n_heads // k.shape[1]
         k8, v8 = hadamard.transform(k / k_step, block), v / v_step

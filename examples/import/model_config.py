@@ -5,6 +5,10 @@ import dataclasses
 SILU_GATED = "silu_gated"  # down(silu(gate(x)) * up(x))
 GELU_GATED = "gelu_gated"  # down(gelu(gate(x)) * up(x)), the form of gelu with tanh
 RELU_SQUARED = "relu_squared"  # down(relu(up(x)) ** 2)
+# How the source keeps the matrices of layers.
+FLOATS = "floats"  # which the importer quantises
+INT8 = "int8"  # with a scale for each row; their inputs get one for each token
+STATIC_INT8 = "static_int8"  # likewise, but inputs and outputs have constant scales
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +39,8 @@ class Layer:
     window: int | None = None  # how many tokens it sees, itself included; None: all
     values_from_keys: bool = False  # the values are the keys before norm and RoPE
     factor: float = 1.0  # multiplies the residual after the layer
+    kv_of: int | None = None  # the earlier layer whose keys and values it reads; None: its own
+    d_ff: int | None = None  # None: the model's
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +67,7 @@ class ModelConfig:
     embed_factor: float = 1.0  # multiplies embeddings
     score_scale: float | None = None  # multiplies q · k; None: 1 / sqrt(head_dim)
     logit_cap: float = 0.0  # c of c · tanh(logit / c); 0: no cap
+    stored: str = FLOATS
     layer_factors: bool = False  # each layer has a factor, which the source's tensors say
 
     @property
@@ -72,6 +79,18 @@ class ModelConfig:
 
     def kv_width(self, layer: int) -> int:
         return self.each[layer].n_kv_heads * self.each[layer].head_dim
+
+    @property
+    def own_kv(self) -> list[int]:
+        """Layers that have keys and values of their own: their KV slots have these numbers."""
+        return [number for number, layer in enumerate(self.each) if layer.kv_of is None]
+
+    def slot(self, layer: int) -> int:
+        kv_of = self.each[layer].kv_of
+        return layer if kv_of is None else kv_of
+
+    def ffn_width(self, layer: int) -> int:
+        return self.each[layer].d_ff or self.d_ff
 
     @property
     def gated(self) -> bool:
@@ -86,11 +105,14 @@ class ModelConfig:
             p + "attn.v": (self.kv_width(layer), d),
             p + "attn.o": (d, self.q_width(layer)),
         }
-        if self.each[layer].values_from_keys:
+        if self.each[layer].values_from_keys or self.each[layer].kv_of is not None:
             del found[p + "attn.v"]
+        if self.each[layer].kv_of is not None:
+            del found[p + "attn.k"]
+        d_ff = self.ffn_width(layer)
         if self.gated:
-            found[p + "ffn.gate"] = (self.d_ff, d)
-        return found | {p + "ffn.up": (self.d_ff, d), p + "ffn.down": (d, self.d_ff)}
+            found[p + "ffn.gate"] = (d_ff, d)
+        return found | {p + "ffn.up": (d_ff, d), p + "ffn.down": (d, d_ff)}
 
     def has_bias(self, matrix: str) -> bool:
         kind = matrix.rsplit(".", 1)[-1]
@@ -118,7 +140,9 @@ class ModelConfig:
                 found |= {p + "attn.post_norm_gain": (self.d_model,), p + "ffn.post_norm_gain": (self.d_model,)}
             if self.head_norms:
                 head_dim = self.each[layer].head_dim
-                found |= {p + "attn.q_norm_gain": (head_dim,), p + "attn.k_norm_gain": (head_dim,)}
+                found[p + "attn.q_norm_gain"] = (head_dim,)
+                if self.each[layer].kv_of is None:
+                    found[p + "attn.k_norm_gain"] = (head_dim,)
             if self.layer_factors:
                 found[p + "factor"] = (1,)
         return found

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from model_config import GELU_GATED, RELU_SQUARED, SILU_GATED, ModelConfig, Rope
+from model_config import FLOATS, GELU_GATED, RELU_SQUARED, SILU_GATED, STATIC_INT8, ModelConfig, Rope
 from refused import Refused
 from rope import plain_scores, score_scale
 
@@ -29,6 +29,8 @@ Tensors = dict[str, tuple[str, tuple[int, ...]]]
 
 def hadamard_block(config: ModelConfig) -> int:
     """The largest block that divides every width which is transformed."""
+    if config.stored != FLOATS:  # whose bytes were made for inputs as they are
+        return 1
     return 64 if all(layer.head_dim % 64 == 0 for layer in config.each) else 1  # as is every other width
 
 
@@ -37,7 +39,12 @@ def check(config: ModelConfig, where: str) -> None:
     head_dims = {layer.head_dim for layer in config.each} | {config.head_dim}
     for what, values, rule, holds in (
         ("the model's width", {config.d_model}, "a multiple of 64", lambda width: width % 64 == 0),
-        ("the feed-forward width", {config.d_ff}, "a multiple of 64", lambda width: width % 64 == 0),
+        (
+            "the feed-forward width",
+            {config.ffn_width(layer) for layer in range(config.layers)},
+            "a multiple of 64",
+            lambda width: width % 64 == 0,
+        ),
         ("the heads' dimension", head_dims, "64, 128, 256 or 512", lambda size: size in (64, 128, 256, 512)),
     ):
         for value in values:
@@ -82,9 +89,23 @@ def matrix_rows(canonical: str, config: ModelConfig) -> int:
 
 
 def matrix_name(canonical: str) -> str:
-    """kv.S.k for layers.S.attn.k: every layer has a KV slot of its own."""
+    """kv.S.k for layers.S.attn.k: the first layers have KV slots of their own, and the others read those."""
     parts = canonical.split(".")
     return f"kv.{parts[1]}.{parts[3]}" if parts[-1] in ("k", "v") else canonical
+
+
+def site_name(matrix: str) -> str:
+    """What the constant step of the matrix's input is called, with static_scales."""
+    sublayer, which = matrix.rsplit(".", 1)
+    return sublayer + {"o": ".out_step", "down": ".mid_step"}.get(which, ".in_step")
+
+
+def static_steps(config: ModelConfig) -> set[str]:
+    """Tensors that a checkpoint with static_scales has besides: of a layer's sites, and of its matrices' outputs."""
+    if config.stored != STATIC_INT8:
+        return set()
+    of_layers = [name for name in config.matrices() if name.startswith("layers.")]
+    return {name for matrix in of_layers for name in (site_name(matrix), matrix_name(matrix) + ".out_step")}
 
 
 def is_vector(canonical: str) -> bool:
@@ -128,11 +149,13 @@ def _layer_fields(config: ModelConfig) -> list[dict[str, Any]]:
         fields: dict[str, Any] = {"kind": "global"} if layer.window is None else {"kind": "sliding"}
         if layer.window is not None:
             fields["window"] = layer.window
-        fields |= {"kv_slot": number, "rope": tables.index((layer.rope, layer.head_dim))}
+        fields |= {"kv_slot": config.slot(number), "rope": tables.index((layer.rope, layer.head_dim))}
         if layer.head_dim != config.head_dim:
             fields["head_dim"] = layer.head_dim
         if layer.n_kv_heads != config.n_kv_heads:
             fields["n_kv_heads"] = layer.n_kv_heads
+        if config.ffn_width(number) != config.d_ff:
+            fields["d_ff"] = config.ffn_width(number)
         if layer.values_from_keys:
             fields["values_from_keys"] = True
         if layer.factor != 1:
@@ -145,7 +168,7 @@ def config_text(config: ModelConfig, name: str, static_kv: bool, extra: dict[str
     """The config as it goes into the header and the root digest. `extra` are fields such as chat."""
     block = hadamard_block(config)
     structure = {
-        "activations": "token_scales",
+        "activations": "static_scales" if config.stored == STATIC_INT8 else "token_scales",
         "hadamard": block if block > 1 else 0,
         "ffn": _FFN[config.activation],
         "residual": "f32",
@@ -195,8 +218,8 @@ def tensors(config: ModelConfig, tokenizer_bytes: int) -> Tensors:
         if is_vector(canonical):
             found[vector_name(canonical)] = ("F32", shape)
     found |= {name: ("F32", (size,)) for name, size in absent_biases(config).items()}
-    found |= {name: ("F32", (1,)) for name in scalars(config)}
-    for layer in range(config.layers):
+    found |= {name: ("F32", (1,)) for name in [*scalars(config), *sorted(static_steps(config))]}
+    for layer in config.own_kv:
         for which in ("k_step", "v_step"):
             found[f"kv.{layer}.{which}"] = ("F32", (config.kv_width(layer),))
     for table, (_, head_dim) in enumerate(rope_tables(config)):

@@ -24,6 +24,7 @@ class Quantised:
     row_sum: np.ndarray  # int32 [rows]
     error: float  # sum of squares of what rounding to int8 changed, of some rows, in the rows' own units
     power: float  # sum of squares of those rows
+    lowered: int = 0  # weights of -128 that became -127
 
 
 def quantise_rows(rows: np.ndarray, block: int, name: str, first: int = 0) -> Quantised:
@@ -57,6 +58,24 @@ def quantise_rows(rows: np.ndarray, block: int, name: str, first: int = 0) -> Qu
     error = np.square(sampled - folded[::_SAMPLED] * step).sum(1, dtype=np.float64) * units**2
     power = np.square(sampled).sum(1, dtype=np.float64) * units**2
     return Quantised(folded.astype(np.int8), scale, sums.astype(np.int32), float(error.sum()), float(power.sum()))
+
+
+def int8_rows(weight: np.ndarray, scale: np.ndarray, name: str, first: int) -> Quantised:
+    """Rows that are int8 already, int8 [rows, in] with float32 [rows]. Weights of -128, which no checkpoint holds,
+    become -127: where a scale is the largest magnitude / 127.5, as compressed-tensors has it, the largest weight is -127.5
+    steps and both are as near."""
+    if not (np.isfinite(scale) & (scale >= 0) & (scale <= MOST_SCALE)).all():
+        raise Refused(f"{name}: a scale from row {first} on is negative, not finite or beyond 1e3; the file is damaged")
+    nothing, lowered = scale < _LEAST, int((weight == -128).sum())
+    weight = np.where(nothing[:, None], np.int8(0), np.maximum(weight, -127)).astype(np.int8)
+    return Quantised(
+        weight,
+        np.where(nothing, np.float32(1), scale).astype(np.float32),
+        weight.sum(1, dtype=np.int32),
+        0.0,
+        0.0,
+        lowered,
+    )
 
 
 def floats(weight: np.ndarray, scale: np.ndarray, block: int) -> np.ndarray:

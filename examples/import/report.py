@@ -5,8 +5,9 @@ import collections
 import families
 import native
 from compare import Comparison
+from convert import Converted
 from derived_chat import DerivedChat
-from model_config import ModelConfig
+from model_config import FLOATS, ModelConfig
 from refused import shown
 from sources import Source
 from sources.gguf import GgufSource
@@ -21,13 +22,18 @@ def _stored(source: Source) -> str:
     return ", ".join(f"{100 * count / total:.0f}% {kind}" for kind, count in counts.most_common())
 
 
-def _folded(config: ModelConfig, from_gguf: bool) -> list[str]:
-    found = [f"a Hadamard transform in blocks of {native.hadamard_block(config)} into every matrix"]
+def _folded(config: ModelConfig, from_gguf: bool, balanced: bool) -> list[str]:
+    block = native.hadamard_block(config)
+    found = [f"a Hadamard transform in blocks of {block} into every matrix"] if block > 1 else []
     if from_gguf and config.family in families.INTERLEAVED_IN_GGUF:
         found.append("the order of q and k, which GGUF stores in pairs")
     scalings = {layer.rope.scaling for layer in config.each if layer.rope} - {"none"}
     if scalings:
         found.append(f"the RoPE scaling ({', '.join(sorted(scalings))}) into the frequencies")
+    if balanced:
+        found.append(
+            "factors that balance channels, by a text, and a rotation of values where nothing norms them"
+        )
     added = native.padded_vocabulary(config) - config.vocab_size
     if added:
         found.append(f"{added} rows of zeros into the vocabulary, up to a multiple of 16")
@@ -57,11 +63,13 @@ def report(
     size: int,
     tokenizer: StoredTokenizer | None,
     chat: DerivedChat,
-    errors: dict[str, float],
+    converted: Converted,
     comparison: Comparison | None,
+    balanced: bool,
 ) -> str:
     config = source.config
     weights = sum(out * width for out, width in config.matrices().values())
+    errors = converted.errors
     worst = max(errors, key=lambda name: errors[name])
     lines = [
         f"model       {shown(config.name)} ({config.family}): {weights / 1e6:,.1f} M weights, "
@@ -69,9 +77,13 @@ def report(
         f"            {config.n_heads} heads of {config.head_dim} on {config.n_kv_heads} KV heads, vocabulary "
         f"{config.vocab_size:,}, context {config.context:,}",
         f"stored as   {_stored(source)}",
-        *(f"folded      {what}" for what in _folded(config, type(source) is GgufSource)),
+        *(f"folded      {what}" for what in _folded(config, type(source) is GgufSource, balanced)),
         f"rounding    weights to int8: {100 * errors[worst]:.2f}% of their RMS at most ({worst})",
     ]
+    if config.stored != FLOATS:
+        lines.append("rounding    none of the matrices that were int8 already: their bytes and scales are the source's")
+    if converted.lowered:
+        lines.append(f"            {converted.lowered:,} weights of -128 became -127")
     if comparison:
         lines.append(f"saturates   {_saturated(comparison)}")
         lines.append("layer       error of its weights, and of what it adds, against float32:")

@@ -1,5 +1,6 @@
-"""Token ids of a short text (sample.txt), on which an import is measured and `--kv constant` calibrated. Nothing depends
-on how exactly the text is split, so words are found with Python's regular expressions instead of the model's."""
+"""Token ids of a short text (sample.txt), on which an import is measured, balanced, and `--kv constant` calibrated, or of
+another text. Nothing depends on how exactly a text is split, so words are found with Python's regular expressions instead
+of the model's."""
 
 import json
 import os
@@ -10,8 +11,10 @@ import numpy as np
 
 import sentencepiece_file
 import tokenizer
+from refused import Refused, shown
 
 TOKENS_OF_A_PART = 160  # of each part but the last, which is what the check is on
+_OWN_BYTES, _OWN_TOKENS, _OWN_PART = 1 << 16, 4096, 512  # of a text that somebody brings: read, used, in a part
 _WORDS = re.compile(r"'(?:s|t|re|ve|m|ll|d)| ?[^\W\d_]+| ?\d{1,3}| ?(?:[^\w\s]|_)+|\s+(?!\S)|\s+")
 
 
@@ -55,6 +58,25 @@ def _sentencepiece(model: bytes, texts: list[str]) -> list[list[int]]:
     return found
 
 
+def _encoded(stored: bytes, texts: list[str]) -> list[list[int]]:
+    return _byte_bpe(stored, texts) if stored[:1] == b"{" else _sentencepiece(stored, texts)
+
+
+def own_texts(path: str, stored: bytes | None, vocab_size: int) -> list[np.ndarray]:
+    """The beginning of a file's text, in parts, to balance and calibrate with instead of the sample's."""
+    if stored is None:
+        raise Refused(f"{shown(path)}: the source has no tokenizer, so no text can be read; leave out --text")
+    try:
+        with open(path, "rb") as file:
+            text = file.read(_OWN_BYTES).decode(errors="ignore")
+    except OSError as problem:
+        raise Refused(f"{shown(path)} cannot be read: {problem.strerror}") from None
+    ids = [id for id in _encoded(stored, [text])[0] if id < vocab_size][:_OWN_TOKENS]
+    if len(ids) < TOKENS_OF_A_PART:
+        raise Refused(f"{shown(path)} has a text of {len(ids)} tokens; at least {TOKENS_OF_A_PART} are needed")
+    return np.array_split(np.array(ids), -(-len(ids) // _OWN_PART))
+
+
 def sample_texts(stored: bytes | None, vocab_size: int) -> tuple[list[np.ndarray], np.ndarray]:
     """Texts to calibrate with, and one to check with, of the stored tokenizer; without one, ids from all over the
     vocabulary."""
@@ -63,7 +85,7 @@ def sample_texts(stored: bytes | None, vocab_size: int) -> tuple[list[np.ndarray
     parts: list[list[int]] = []
     if stored:
         try:
-            parts = _byte_bpe(stored, texts) if stored[:1] == b"{" else _sentencepiece(stored, texts)
+            parts = _encoded(stored, texts)
         except (ValueError, KeyError, IndexError, struct.error):
             parts = []
     found = [np.array(part[:TOKENS_OF_A_PART]) for part in parts if part and max(part) < vocab_size]

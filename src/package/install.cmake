@@ -32,7 +32,7 @@ endforeach()
 foreach(path LICENSE README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md Dockerfile cuda/Dockerfile capi/kaiju.h capi/python/README.md
         examples/minimal.cpp examples/host_loop.c examples/yes_or_no.c examples/chat/model/README.md examples/train/README.md examples/server/README.md examples/server/grafana.json examples/server/alerts.yml tests/server/alerts_test.yml
         examples/tools/compare.cpp tests/cuda/tiles.cpp tests/golden/reproduce.py tests/golden/reproduce_2.py tests/import/against_transformers.py
-        tests/import/refusals.py tests/import/gemma.py examples/train/eval/safety_adversarial.jsonl examples/train/eval/safety_intense.jsonl)
+        tests/import/refusals.py tests/import/gemma.py tests/import/gemma_quantizer.py tests/import/w8a8.py examples/train/eval/safety_adversarial.jsonl examples/train/eval/safety_intense.jsonl)
   get_filename_component(folder ${path} DIRECTORY)
   install(FILES ${PROJECT_SOURCE_DIR}/${path} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder})
 endforeach()

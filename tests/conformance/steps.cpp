@@ -10,6 +10,7 @@
 #include "examples/tools/scorer.hpp"
 #include "kaiju/format/random_model.hpp"
 #include "kaiju/step/executor.hpp"
+#include "small_config.hpp"
 #include "world.hpp"
 
 namespace {
@@ -146,6 +147,46 @@ ModelConfig random_scaled_config(std::mt19937& random, int index) {
   return config;
 }
 
+// Likewise of Gemma's shapes: windows, then a global layer with wider heads; the last layers read the keys and values
+// of the last layer of their kind that has some, and may be twice as wide.
+ModelConfig random_gemma_config(std::mt19937& random, int index) {
+  const auto pick = [&](std::initializer_list<int32_t> of) { return *(of.begin() + random() % of.size()); };
+  ModelConfig config = random_config(random, index);
+  config.head_dim = pick({64, 128});
+  config.n_kv_heads = pick({1, 2});
+  config.n_heads = config.n_kv_heads * pick({1, 2, 4});
+  config.score_scale = pick({0, 1}) == 1 ? 1.0f : 0.0f;
+  LayerShape& shape = config.shape;
+  shape = test::small_scaled_shape();
+  if (index % 2 == 1) shape.activations = Activations::kStaticScales, shape.hadamard = 0;
+  shape.ffn = Ffn::kGatedGelu;
+  shape.output = static_cast<OutputMatrix>(pick({0, 1}));
+  shape.biases = Biases::kNone;
+  shape.norms_after = true;
+  shape.value_norms = pick({0, 1}) == 1;
+  shape.static_kv = pick({0, 1}) == 1;
+  shape.logit_cap = pick({0, 1}) == 1 ? 30.0f : 0.0f;
+
+  LayerConfig window{LayerKind::kWindow, pick({1, 24, 64, 65}), 0, 0};
+  LayerConfig global{LayerKind::kGlobal, 0, 0, 1};
+  global.head_dim = pick({256, 512});
+  global.n_kv_heads = 1;
+  global.values_from_keys = pick({0, 1}) == 1;
+  window.factor = global.factor = shape.value_norms ? 0.7f : 1.0f;
+  const int32_t own = pick({2, 3, 4}), shared = pick({0, 1, 2, 3});
+  config.layers.assign(static_cast<size_t>(own), window);
+  config.layers.back() = global;
+  for (int32_t i = 0; i < own; ++i) config.layers[static_cast<size_t>(i)].kv_slot = i;
+  for (int32_t i = 0; i < shared; ++i) {
+    LayerConfig layer = config.layers[static_cast<size_t>(own - 1 - (i + 1) % 2)];
+    layer.values_from_keys = false;  // which counts in the layer that has them
+    layer.d_ff = 2 * config.d_ff;
+    config.layers.push_back(layer);
+  }
+  config.derive_counts();
+  return config;
+}
+
 // Who says what the bits are, where the reference would take long, and who is held to it.
 const char* const kJudge = "portable";
 std::vector<std::string> judged() {
@@ -251,6 +292,22 @@ TEST_CASE("every backend, thread count, chunk size and batch gives the reference
     INFO("config " << config_to_json(config));
     const TemporaryModel model(config, random());
     const size_t count = i % 8 == 0 ? 530 : 30 + random() % 50;  // now and then past a chunk of 512 keys
+    const std::vector<int32_t> tokens = random_tokens(random, config.vocab_size, count);
+    check_all(model.checkpoint, tokens, digest_of(model.checkpoint, tokens, {"reference", 1, 0, 1}), 3);
+  }
+}
+
+TEST_CASE("every backend, thread count, chunk size and batch gives the reference's bits, on 20 models like Gemma") {
+  const unsigned seed = std::getenv("KAIJU_TEST_SEED")
+                            ? static_cast<unsigned>(std::atol(std::getenv("KAIJU_TEST_SEED")))
+                            : std::random_device{}();
+  INFO("KAIJU_TEST_SEED=" << seed);
+  std::mt19937 random(seed);
+  for (int i = 0; i < 20; ++i) {
+    const ModelConfig config = random_gemma_config(random, i);
+    INFO("config " << config_to_json(config));
+    const TemporaryModel model(config, random());
+    const size_t count = i % 10 == 0 ? 530 : 30 + random() % 50;  // now and then past a chunk of 512 keys
     const std::vector<int32_t> tokens = random_tokens(random, config.vocab_size, count);
     check_all(model.checkpoint, tokens, digest_of(model.checkpoint, tokens, {"reference", 1, 0, 1}), 3);
   }

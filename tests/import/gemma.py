@@ -70,6 +70,12 @@ def gemma4_configs():
     promise(score_scale(config, 0) == score_scale(config, 1) == 1, "scores are not scaled")
     promise(config.logit_cap == 30 and config.value_norms and config.layer_factors, "cap, V-norm and factors")
     promise("layers.1.attn.v" not in config.matrices() and "layers.0.attn.v" in config.matrices(), "no matrix of V")
+    shared = config_of(small_models.COMMON | small_models.CASES["gemma4 shared"][0])
+    promise([layer.kv_of for layer in shared.each] == [None] * 3 + [1, 2, 1], "the last layers read others' KV")
+    promise([shared.ffn_width(layer) for layer in range(6)] == [192] * 3 + [384] * 3, "and are twice as wide")
+    stored = json.loads(native.config_text(shared, "x", False, {}))["layers"]
+    promise([layer["kv_slot"] for layer in stored] == [0, 1, 2, 1, 2, 1], "which slots say")
+    promise([layer.get("d_ff") for layer in stored] == [None] * 3 + [384] * 3, "and widths")
     new = {"per_layer_config": {str(layer): {"head_dim": 256, "num_key_value_heads": 1} for layer in (1, 3)}}
     old = {key: item for key, item in OF_GEMMA4.items() if not key.startswith(("global", "num_global"))}
     promise(config_of(old | new) == config, "transformers' newer files say the same in another way")
@@ -90,10 +96,10 @@ def refused_configs():
         (gemma3, {"rope_parameters": {"rope_type": "default"}}, ["rope_parameters"]),
         (gemma3, {"rope_parameters": [1]}, ["rope_parameters"]),
         (gemma3, {"num_key_value_heads": 3}, ["4 heads cannot share 3"]),
-        (gemma3, {"quantization_config": {"quant_method": "gemma"}}, ["quantised", "Gemma"]),
         (OF_GEMMA4, {"hidden_size_per_layer_input": 256}, ["E2B and E4B", "12B"]),
         (OF_GEMMA4, {"hidden_size_per_layer_input": None}, ["E2B and E4B", "12B"]),
-        (OF_GEMMA4, {"num_kv_shared_layers": 2}, ["num_kv_shared_layers"]),
+        (OF_GEMMA4, {"num_kv_shared_layers": 4}, ["num_kv_shared_layers", "share fewer"]),
+        (OF_GEMMA4, {"num_kv_shared_layers": 3}, ["num_kv_shared_layers", "of the kind of layer 1"]),
         (OF_GEMMA4, {"enable_moe_block": True}, ["mixture of experts", "31B"]),
         (OF_GEMMA4, {"per_layer_config": {"1": {"sliding_window": 4}}}, ["per_layer_config.1", "sliding_window"]),
         (OF_GEMMA4, {"num_global_key_value_heads": 3}, ["4 heads cannot share 3"]),

@@ -117,6 +117,18 @@ CASES = {
         },
         False,
     ),
+    "gemma4 shared": (
+        {
+            "model_type": "gemma4_text",
+            **GEMMA4,
+            "attention_k_eq_v": False,
+            "num_hidden_layers": 6,
+            "layer_types": ["sliding_attention", "full_attention"] * 3,
+            "num_kv_shared_layers": 3,
+            "use_double_wide_mlp": True,
+        },
+        False,
+    ),
 }
 
 
@@ -163,20 +175,23 @@ def weights_of(config, seed):
         if "global_head_dim" in config and config["layer_types"][layer] == "full_attention":
             its_dim, with_v = config["global_head_dim"], not config["attention_k_eq_v"]
             its_kv = kv if with_v else config["num_global_key_value_heads"]
-        for which, count in (("q", heads), ("k", its_kv), *[("v", its_kv)] * with_v):
+        own_kv = layer < config["num_hidden_layers"] - config.get("num_kv_shared_layers", 0)
+        its_ff = ff if own_kv or not config.get("use_double_wide_mlp") else 2 * ff
+        for which, count in (("q", heads), *[("k", its_kv)] * own_kv, *[("v", its_kv)] * (with_v and own_kv)):
             matrix(f"{p}self_attn.{which}_proj", count * its_dim, d, attention_bias or kind == "qwen2")
         matrix(p + "self_attn.o_proj", d, heads * its_dim, attention_bias)
         if kind == "qwen3" or kind.startswith("gemma"):
             gain(p + "self_attn.q_norm", its_dim)
             if kind.startswith("gemma4"):  # whose scores are not divided by anything
                 found[p + "self_attn.q_norm.weight"] *= 0.1
-            gain(p + "self_attn.k_norm", its_dim)
+            if own_kv:
+                gain(p + "self_attn.k_norm", its_dim)
         if kind.startswith("gemma4"):
             found[p + "layer_scalar"] = np.array([0.6 + 0.2 * layer], np.float32)
         if kind != "arcee":
-            matrix(p + "mlp.gate_proj", ff, d, mlp_bias)
-        matrix(p + "mlp.up_proj", ff, d, mlp_bias)
-        matrix(p + "mlp.down_proj", d, ff, mlp_bias)
+            matrix(p + "mlp.gate_proj", its_ff, d, mlp_bias)
+        matrix(p + "mlp.up_proj", its_ff, d, mlp_bias)
+        matrix(p + "mlp.down_proj", d, its_ff, mlp_bias)
     return found
 
 
@@ -188,6 +203,8 @@ BYTES = {
     "F32": lambda a: np.ascontiguousarray(a, "<f4").tobytes(),
     "F16": lambda a: np.asarray(a).astype("<f2").tobytes(),
     "BF16": bf16_bytes,
+    "I8": lambda a: np.ascontiguousarray(a, np.int8).tobytes(),
+    "U8": lambda a: np.ascontiguousarray(a, np.uint8).tobytes(),
 }
 
 
@@ -195,8 +212,9 @@ def safetensors(tensors, kind="F32"):
     """The bytes of a file, of {name: array}."""
     header, data = {"__metadata__": {"format": "pt"}}, b""
     for name, array in tensors.items():
-        raw = BYTES[kind](array)
-        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [len(data), len(data) + len(raw)]}
+        its = {"int8": "I8", "uint8": "U8"}.get(str(array.dtype), kind)
+        raw = BYTES[its](array)
+        header[name] = {"dtype": its, "shape": list(array.shape), "data_offsets": [len(data), len(data) + len(raw)]}
         data += raw
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)

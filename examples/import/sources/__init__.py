@@ -11,10 +11,10 @@ __all__ = ["Source", "open_source"]
 def open_source(path: str) -> Source:
     """The source at `path`, with its config and every tensor's place and shape checked; no weights are read yet."""
     from sources.gguf import GgufSource
-    from sources.huggingface import FolderSource
+    from sources.quantised_folder import open_folder
 
     if os.path.isdir(path):
-        return FolderSource(path)
+        return open_folder(path)
     try:
         with open(path, "rb") as file:
             begin = file.read(16)

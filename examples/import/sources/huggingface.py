@@ -16,12 +16,12 @@ from sources.safetensors import Place, read_header
 from sources.source import Source
 
 _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
-_OF_THE_EYE = re.compile(
+OF_THE_EYE = re.compile(
     r"(model\.)?(vision_tower|vision_model|visual|multi_modal_projector|embed_vision|audio_tower|embed_audio)\."
 )
 
 
-def _json(path: str, largest: int = 1 << 26) -> Any:
+def read_json(path: str, largest: int = 1 << 26) -> Any:
     try:
         if os.path.getsize(path) > largest:
             raise Refused(f"{shown(path)} is larger than {largest} bytes")
@@ -49,7 +49,7 @@ def _files(folder: str) -> dict[str, Place]:
             if name.endswith(".gguf"):
                 raise Refused(f"{shown(folder)} has no {_SINGLE}; to import {shown(name)}, name that file")
         raise Refused(f"{shown(folder)} has neither {_SINGLE} nor {_INDEX}; fetch the model's safetensors files")
-    listed = _json(index)
+    listed = read_json(index)
     shards = listed.get("weight_map") if isinstance(listed, dict) else None
     if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
         raise Refused(f"{shown(index)} has no weight_map from tensors to files; fetch it again")
@@ -78,6 +78,16 @@ def _files(folder: str) -> dict[str, Place]:
     return found
 
 
+def floats_of(place: Place, first: int, count: int) -> np.ndarray:
+    """`count` rows of a matrix or elements of a vector, flat: float32."""
+    width = place.shape[1] if len(place.shape) == 2 else 1
+    item = 4 if place.type == "F32" else 2
+    raw = place.file.read(place.offset + first * width * item, count * width * item)
+    if place.type == "F32":
+        return raw.view(np.float32)
+    return bf16_floats(raw) if place.type == "BF16" else raw.view(np.float16).astype(np.float32)
+
+
 class FolderSource(Source):
     def __init__(self, path: str):
         self.path, where = path, shown(path)
@@ -85,17 +95,17 @@ class FolderSource(Source):
         if not os.path.isfile(config_path):
             raise Refused(f"{where} has no config.json; name the folder of a Hugging Face model, or a GGUF file")
         name = os.path.basename(os.path.abspath(path))
-        self.config = families.from_huggingface(_json(config_path), shown(config_path), name)
+        self.config = families.from_huggingface(read_json(config_path), shown(config_path), name)
         self._take_tensors(_files(path), where)
         if self.config.layer_factors:
             self._take_factors(where)
         self.chat_template = self._template()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FolderSource, (self.path,)
+        return type(self), (self.path,)
 
     def _take_tensors(self, files: dict[str, Place], where: str) -> None:
-        self._places, left, self.left_out = {}, dict(files), []
+        self._places, self._called, left, self.left_out = {}, {}, dict(files), []
         for name, shape in self.shapes.items():
             plain = families.huggingface_name(name, self.config.family)
             called = [spelling for spelling in self._spellings(plain) if spelling in files]
@@ -104,25 +114,30 @@ class FolderSource(Source):
                     f"{where} lacks the tensor {plain}; fetch the model again"
                     + (", or set tie_word_embeddings to true" if name == "output.weight" else "")
                 )
-            place = self._places[name] = left.pop(called[0])
-            if place.shape != shape:
-                raise Refused(
-                    f"{where}: tensor {called[0]} has the shape {list(place.shape)}, but config.json says "
-                    f"{list(shape)}; the files contradict each other"
-                )
-            if place.type not in ("F32", "F16", "BF16"):
-                raise Refused(
-                    f"{where}: tensor {called[0]} is stored as {place.type}; kaiju reads BF16, F16 and F32: use the "
-                    "model's unquantised folder, or a GGUF file"
-                )
+            self._called[name] = called[0]
+            self._places[name] = left.pop(called[0])
+            self._check_place(name, shape, where)
         for name in left:
-            if _OF_THE_EYE.match(name):
+            if OF_THE_EYE.match(name):
                 self.left_out.append(name)
-            elif not families.ignored_in_huggingface(name, self.config.tied):
+            elif not families.ignored_in_huggingface(name, self.config):
                 raise Refused(
                     f"{where}: the tensor {shown(name)} is not known in models of type {self.config.family!r} with "
                     "this config.json; kaiju would compute something else than the model does"
                 )
+
+    def _check_place(self, name: str, shape: tuple[int, ...], where: str) -> None:
+        place, called = self._places[name], self._called[name]
+        if place.shape != shape:
+            raise Refused(
+                f"{where}: tensor {called} has the shape {list(place.shape)}, but config.json says "
+                f"{list(shape)}; the files contradict each other"
+            )
+        if place.type not in ("F32", "F16", "BF16"):
+            raise Refused(
+                f"{where}: tensor {called} is stored as {place.type}; kaiju reads BF16, F16 and F32: use the "
+                "model's unquantised folder, or a GGUF file"
+            )
 
     def _take_factors(self, where: str) -> None:
         factors = [float(self.rows(f"layers.{layer}.factor")[0]) for layer in range(self.config.layers)]
@@ -140,7 +155,7 @@ class FolderSource(Source):
             with open(path, encoding="utf-8", errors="replace") as file:
                 return file.read()
         path = os.path.join(self.path, "tokenizer_config.json")
-        template = _json(path).get("chat_template") if os.path.isfile(path) else None
+        template = read_json(path).get("chat_template") if os.path.isfile(path) else None
         return template if isinstance(template, str) else None
 
     def stored_as(self, name: str) -> str:
@@ -151,13 +166,7 @@ class FolderSource(Source):
 
     def unchecked_rows(self, name: str, first: int, count: int) -> np.ndarray:
         place = self._places[name]
-        width = place.shape[1] if len(place.shape) == 2 else 1
-        item = 4 if place.type == "F32" else 2
-        raw = place.file.read(place.offset + first * width * item, count * width * item)
-        if place.type == "F32":
-            floats = raw.view(np.float32)
-        else:
-            floats = bf16_floats(raw) if place.type == "BF16" else raw.view(np.float16).astype(np.float32)
+        floats = floats_of(place, first, count)
         if name.endswith("norm_gain"):
             floats = floats + np.float32(families.gain_offset(self.config.family))
         return floats.reshape(count, *place.shape[1:])

@@ -61,6 +61,18 @@ class Source(abc.ABC):
     def tokenizer(self) -> StoredTokenizer | None:
         """None: the source has none."""
 
+    def int8_rows(self, name: str, first: int, count: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """Of a matrix that is stored as int8 with one scale a row: int8 [count, in], float32 [count]. Else None."""
+        return None
+
+    def static_steps(self) -> dict[str, float]:
+        """The constant steps of inputs and outputs of matrices, under the names that a checkpoint has for them."""
+        return {}
+
+    def kv_steps(self) -> list[tuple[float, float]]:
+        """Constant steps of keys and values, of each layer; or []."""
+        return []
+
     def rows(self, name: str, first: int = 0, count: int | None = None) -> np.ndarray:
         """Rows `first` to `first + count` of a matrix, float32 [count, in], or elements of a vector, float32 [count].
         Every value is finite."""
