@@ -28,9 +28,9 @@ std::vector<Told> told_by(Host& host, decltype(kaiju_engine_poll_cache)* call) {
 }
 
 void with_events(kaiju_options* options, int64_t most, bool of_private) {
-  Host::check(kaiju_options_set_int(options, KAIJU_ENGINE_CACHE_EVENTS, most, nullptr));
-  Host::check(kaiju_options_set_int(options, KAIJU_ENGINE_CACHE_EVENT_TOKENS, 1, nullptr));
-  Host::check(kaiju_options_set_int(options, KAIJU_ENGINE_CACHE_EVENTS_PRIVATE, of_private, nullptr));
+  REQUIRE(kaiju_options_set_int(options, KAIJU_ENGINE_CACHE_EVENTS, most, nullptr) == KAIJU_OK);
+  REQUIRE(kaiju_options_set_int(options, KAIJU_ENGINE_CACHE_EVENT_TOKENS, 1, nullptr) == KAIJU_OK);
+  REQUIRE(kaiju_options_set_int(options, KAIJU_ENGINE_CACHE_EVENTS_PRIVATE, of_private ? 1 : 0, nullptr) == KAIJU_OK);
 }
 
 std::vector<int32_t> prompt_of(size_t count) {
