@@ -1,7 +1,8 @@
 // kaiju-bench hour: the cost of an hour of conversation. It serves a number of conversations at once. Each sends a
 // message every so many seconds, characters follow Zipf's law, and the characters' prompts are in the cache. The result
 // says whether all messages are answered within the design's limits. Time is real engine time, and skips ahead while no
-// request waits. Some replies are computed again alone and compared before results are printed.
+// request waits. With --history-tokens the memory holds what every conversation said before. Some replies are computed
+// again alone and compared before results are printed.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -15,6 +16,7 @@
 
 #include "bench/replay/bounds.hpp"
 #include "bench/replay/machine.hpp"
+#include "bench/replay/skipped_prompts.hpp"
 #include "bench/replay/traffic.hpp"
 #include "examples/tools/name_from.hpp"
 #include "examples/tools/number_from.hpp"
@@ -29,6 +31,7 @@ constexpr double kFirstTokenMedianMs = 800, kFirstTokenMostMs = 2500, kLeastToke
 
 struct Options {
   std::string model, backend = "auto";
+  std::vector<int32_t> devices;
   int32_t threads = 0;
   std::vector<int32_t> conversations = {64};
   replay::ChatsOptions chats;
@@ -49,6 +52,7 @@ struct Outcome {
   Quantiles first_token;
   Quantiles speeds;  // tokens a second of each conversation, after its replies' first tokens
   double slowest = 0;
+  int64_t held_bytes = 0, cache_bytes = 0;  // of KV, in the end; of memory for it
   replay::Figures figures;
   bool holds() {
     return first_token.at(0.5) <= kFirstTokenMedianMs && first_token.at(0.99) <= kFirstTokenMostMs &&
@@ -105,24 +109,46 @@ class Watch {
   Outcome outcome_;
 };
 
-void warm_up(Engine& engine, const replay::ChatsOptions& chats) {
-  const int32_t each = std::max(1, chats.characters / 10);
-  for (int32_t done = 0; done < chats.characters; done += each) {
-    value_of(replay::drive(replay::make_prompts(chats, done, std::min(each, chats.characters - done)), engine, {}));
-    tools::print(stderr, "{} of {} prompts are in the cache\n", std::min(done + each, chats.characters),
-                 chats.characters);
+// Asks for `count` prompts of `what` in pieces: piece(first, count) is the trace of some.
+template <class Piece>
+void ask_for(Engine& engine, int32_t first, int32_t count, const char* what, Piece&& piece) {
+  const int32_t each = (count + 9) / 10;
+  for (int32_t done = 0; done < count; done += each) {
+    value_of(replay::drive(piece(first + done, std::min(each, count - done)), engine, {}));
+    tools::print(stderr, "{} of {} {} are in the cache\n", std::min(done + each, count), count, what);
   }
+}
+
+void warm_up(Engine& engine, const replay::ChatsOptions& chats) {
+  ask_for(engine, 0, chats.characters, "prompts",
+          [&](int32_t first, int32_t count) { return replay::make_prompts(chats, first, count); });
+}
+
+// The same with what the conversations said before. The first `computed` conversations are computed; the KV of all
+// others is copied from theirs, after `skipped`.
+void warm_up_with_histories(Engine& engine, const replay::ChatsOptions& chats, int32_t computed,
+                            replay::SkippedPrompts& skipped) {
+  const auto histories = [&](int32_t first, int32_t count) { return replay::make_histories(chats, first, count); };
+  computed = std::min(computed, chats.conversations);
+  ask_for(engine, chats.first_conversation, computed, "computed histories", histories);
+  skipped.skip(true);
+  warm_up(engine, chats);
+  ask_for(engine, chats.first_conversation + computed, chats.conversations - computed, "copied histories", histories);
+  skipped.skip(false);
 }
 
 // The traffic goes on behind the counted time for as long as it settled before it: what is counted ends under the same
 // load.
-Outcome converse(Engine& engine, const Options& options, const replay::Trace& trace,
+Outcome converse(Engine& engine, const Options& options, const replay::Trace& trace, int32_t computed_below,
                  std::vector<replay::Sample>& samples) {
   Watch watch(trace, options.settle_seconds, options.settle_seconds + options.seconds);
   replay::DriveOptions driving;
   driving.replies_from_engine = true;
-  driving.sample_every =
-      options.checked > 0 ? std::max(1, static_cast<int32_t>(trace.requests.size()) / options.checked) : 0;
+  if (options.checked > 0) {
+    const auto requests = static_cast<int32_t>(trace.requests.size());
+    driving.sample_every = options.chats.history_tokens > 0 ? 1 : std::max(1, requests / options.checked);
+    driving.sample_below = computed_below;
+  }
   driving.on_token = [&](int32_t request, double arrived, double now) { watch.token(request, arrived, now); };
   replay::Driven driven = value_of(replay::drive(trace, engine, driving));
   for (replay::Sample& sample : driven.samples) samples.push_back(std::move(sample));
@@ -135,6 +161,11 @@ Outcome converse(Engine& engine, const Options& options, const replay::Trace& tr
   outcome.found = static_cast<double>(driven.figures.found()) /
                   static_cast<double>(std::max<uint64_t>(1, driven.figures.prompt_tokens));
   outcome.figures = std::move(driven.figures);
+  outcome.cache_bytes = engine.info().cache_bytes();
+  for (const BlockKind kind : kBothKinds) {
+    const BlockMetrics& blocks = outcome.figures.blocks[kind];
+    outcome.held_bytes += int64_t{blocks.cached + blocks.live} * engine.info().block_bytes[kind];
+  }
   return outcome;
 }
 
@@ -145,6 +176,8 @@ void print_table(Outcome& outcome, const Options& options) {
   print("messages", fmt::format("{}, {:.1f} a second", outcome.messages, messages_a_second));
   print("generated", fmt::format("{:.1f} tokens a second", outcome.tokens_per_second));
   print("found in the cache", fmt::format("{:.2f}% of prompt tokens", 100 * outcome.found));
+  print("KV held", fmt::format("{:.1f} of {:.1f} GiB", static_cast<double>(outcome.held_bytes) / (1 << 30),
+                               static_cast<double>(outcome.cache_bytes) / (1 << 30)));
   print("engine", fmt::format("{:.1f}% busy, {:.2f}% of it not computing", 100 * f.busy_seconds / f.seconds,
                               100 * f.host_seconds / f.busy_seconds));
   print("  steps that only decode", describe(f.decode_steps));
@@ -168,6 +201,8 @@ nlohmann::ordered_json outcome_json(Outcome& outcome, const Options& options) {
           {"messages", outcome.messages},
           {"generated_per_second", outcome.tokens_per_second},
           {"prompt_tokens_found", outcome.found},
+          {"kv_bytes_held", outcome.held_bytes},
+          {"kv_bytes", outcome.cache_bytes},
           {"busy", outcome.figures.busy_seconds / outcome.figures.seconds},
           {"engine_seconds", outcome.figures.host_seconds},
           {"decode_steps", json_of(outcome.figures.decode_steps)},
@@ -179,30 +214,40 @@ nlohmann::ordered_json outcome_json(Outcome& outcome, const Options& options) {
           {"dollars_per_hour_of_conversation", outcome.holds() ? options.dollars_per_hour / outcome.conversations : 0}};
 }
 
-int run(Options options) {
-  options.backend = backend_called(options.backend);
-  const std::shared_ptr<const Checkpoint> checkpoint = value_of(Checkpoint::open(options.model));
-  const ModelConfig& config = checkpoint->config();
-  replay::ChatsOptions chats = options.chats;
-  chats.measured_from = options.settle_seconds;
-  chats.seconds = options.seconds + 2 * options.settle_seconds;
+// Those after these. Where histories are copied, they have a cast of their own: a prompt that a conversation computes
+// must not have been copied for the ones before.
+void next_conversations(replay::ChatsOptions& chats) {
+  chats.first_conversation += chats.conversations;
+  if (chats.history_tokens > 0) ++chats.cast;
+}
+
+// One for each number of conversations. Fails where a conversation outgrows the context.
+std::vector<replay::Trace> make_traces(const Options& options, replay::ChatsOptions chats, int32_t context) {
+  const int32_t turn = chats.user_tokens + chats.reply_tokens;
   const auto turns = static_cast<int32_t>(chats.seconds / chats.every_seconds) + 1;
-  const int32_t length = chats.prompt_tokens + turns * (chats.user_tokens + chats.reply_tokens);
-  if (length > config.context)
+  const int64_t history = chats.history_tokens > 0 ? 2 * int64_t{chats.history_tokens} + turn : 0,
+                length = chats.prompt_tokens + history + int64_t{turns} * turn;
+  if (length > context)
     throw Failed{invalid_argument(
-        fmt::format("a conversation has {} tokens in the end, the model's context is {}", length, config.context))};
+        fmt::format("a conversation has up to {} tokens in the end, the model's context is {}", length, context))};
   std::vector<replay::Trace> traces;
   for (const int32_t count : options.conversations) {
     chats.conversations = count;
     traces.push_back(replay::make_chats(chats));
-    chats.first_conversation += count;
+    next_conversations(chats);
   }
+  return traces;
+}
+
+// Memory for KV of the largest trace, unless the options say how much.
+ExecutorOptions executor_options(const Options& options, const std::vector<replay::Trace>& traces,
+                                 const ModelConfig& config) {
   const auto largest = std::max_element(
       traces.begin(), traces.end(),
       [](const replay::Trace& a, const replay::Trace& b) { return a.requests.size() < b.requests.size(); });
-
   ExecutorOptions making;
   making.backend = options.backend;
+  making.devices = options.devices;
   making.threads = options.threads;
   making.slot_count = options.slots;
   making.step_tokens = options.step_tokens > 0 ? options.step_tokens : options.backend == "cuda" ? 4096 : 256;
@@ -211,14 +256,35 @@ int run(Options options) {
                            : static_cast<int64_t>(replay::whole_footprint(
                                  *largest, replay::kv_sizes(replay::facts_without_memory(config, 1, 1))));
   making.share_memory = true;
-  std::unique_ptr<Engine> engine = make_engine(checkpoint, making, options.host_bytes);
-  warm_up(*engine, chats);
+  return making;
+}
+
+int run(Options options) {
+  options.backend = backend_called(options.backend);
+  const std::shared_ptr<const Checkpoint> checkpoint = value_of(Checkpoint::open(options.model));
+  const ModelConfig& config = checkpoint->config();
+  replay::ChatsOptions chats = options.chats;
+  chats.measured_from = options.settle_seconds;
+  chats.seconds = options.seconds + 2 * options.settle_seconds;
+  const std::vector<replay::Trace> traces = make_traces(options, chats, config.context);
+  const ExecutorOptions making = executor_options(options, traces, config);
+  auto executor = std::make_unique<replay::SkippedPrompts>(value_of(make_executor(checkpoint, making)));
+  replay::SkippedPrompts& skipped = *executor;
+  std::unique_ptr<Engine> engine = make_engine(std::move(executor), options.host_bytes);
+  const bool has_histories = chats.history_tokens > 0;
+  if (!has_histories) warm_up(*engine, chats);
   std::vector<Outcome> outcomes;
   std::vector<replay::Sample> samples;
   for (size_t i = 0; i < traces.size(); ++i) {
-    tools::print(stderr, "{} conversations\n", options.conversations[i]);
-    outcomes.push_back(converse(*engine, options, traces[i], samples));
-    outcomes.back().conversations = options.conversations[i];
+    chats.conversations = options.conversations[i];
+    tools::print(stderr, "{} conversations\n", chats.conversations);
+    // A quarter of the conversations or fewer speak while it is counted, and so some of the computed ones.
+    const int32_t computed = 8 * std::max(1, options.checked);
+    if (has_histories) warm_up_with_histories(*engine, chats, computed, skipped);
+    const int32_t computed_below = has_histories ? chats.first_conversation + computed : INT32_MAX;
+    outcomes.push_back(converse(*engine, options, traces[i], computed_below, samples));
+    outcomes.back().conversations = chats.conversations;
+    next_conversations(chats);
   }
   engine.reset();
   check_alone(samples, checkpoint, making);
@@ -228,6 +294,7 @@ int run(Options options) {
                                   {"backend", options.backend},
                                   {"characters", chats.characters},
                                   {"prompt_tokens", chats.prompt_tokens},
+                                  {"history_tokens", chats.history_tokens},
                                   {"user_tokens", chats.user_tokens},
                                   {"reply_tokens", chats.reply_tokens},
                                   {"every_seconds", chats.every_seconds},
@@ -247,56 +314,73 @@ int run(Options options) {
   return 0;
 }
 
+void add_traffic(CLI::App& command, Options& options) {
+  replay::ChatsOptions& chats = options.chats;
+  chats.characters = 16, chats.prompt_tokens = 6000, chats.user_tokens = 30, chats.reply_tokens = 100;
+  const CLI::Validator count = tools::whole_number(1, 1 << 20);
+  command
+      .add_option("--conversations", options.conversations,
+                  "number of conversations at once; several numbers are tried one after another")
+      ->check(count)
+      ->delimiter(',')
+      ->capture_default_str();
+  command
+      .add_option("--characters", chats.characters,
+                  "number of characters; their prompts are computed before the traffic begins")
+      ->check(count)
+      ->capture_default_str();
+  command
+      .add_option("--zipf", chats.zipf,
+                  "the r-th character is chosen r^-ZIPF times as often as the first; 0: all equally often")
+      ->check(tools::number_from(0, 10))
+      ->capture_default_str();
+  command.add_option("--prompt-tokens", chats.prompt_tokens, "length of a character's prompt")
+      ->check(count)
+      ->capture_default_str();
+  command
+      .add_option("--history-tokens", chats.history_tokens,
+                  "mean length of what each conversation said before: up to twice as much. Memory holds the KV of all. "
+                  "But for a few conversations it is copied from others, so that nobody waits for it")
+      ->check(tools::whole_number(0, 1 << 20))
+      ->capture_default_str();
+  command.add_option("--user-tokens", chats.user_tokens, "length of a message")->check(count)->capture_default_str();
+  command.add_option("--reply-tokens", chats.reply_tokens, "length of a reply")
+      ->check(tools::whole_number(2, 1 << 20))
+      ->capture_default_str();
+  command
+      .add_option("--every-seconds", chats.every_seconds,
+                  "time from one message of a conversation to the next: reply, reading and thinking")
+      ->check(tools::number_from(0.0001, 86400))
+      ->capture_default_str();
+  command.add_option("--settle-seconds", options.settle_seconds, "traffic before and after the measured time")
+      ->check(tools::number_from(0, 86400))
+      ->capture_default_str();
+  command.add_option("--seconds", options.seconds, "measured time")
+      ->check(tools::number_from(0.0001, 86400))
+      ->capture_default_str();
+  command.add_option("--seed", chats.seed, "the same seed gives the same traffic")
+      ->check(tools::whole_number())
+      ->capture_default_str();
+}
+
 }  // namespace
 
 void add_hour(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand(
       "hour", "how many conversations at once are answered in time, and the cost of one for an hour");
   auto options = std::make_shared<Options>();
-  replay::ChatsOptions& chats = options->chats;
-  chats.characters = 16, chats.prompt_tokens = 6000, chats.user_tokens = 30, chats.reply_tokens = 100;
-  const CLI::Validator count = tools::whole_number(1, 1 << 20);
   command->add_option("FILE", options->model, "checkpoint")->required();
   command->add_option("--backend", options->backend, "auto or a backend's name")
       ->check(tools::backend_name())
       ->capture_default_str();
+  command
+      ->add_option("--devices", options->devices, "devices to compute on: 1 is the first GPU; several share the model")
+      ->check(tools::whole_number(0, 1024))
+      ->delimiter(',');
   command->add_option("--threads", options->threads, "number of threads; 0: one per core")
       ->check(tools::whole_number(0, 256))
       ->capture_default_str();
-  command
-      ->add_option("--conversations", options->conversations,
-                   "number of conversations at once; several numbers are tried one after another")
-      ->check(count)
-      ->delimiter(',')
-      ->capture_default_str();
-  command
-      ->add_option("--characters", chats.characters,
-                   "number of characters; their prompts are computed before the traffic begins")
-      ->check(count)
-      ->capture_default_str();
-  command
-      ->add_option("--zipf", chats.zipf,
-                   "the r-th character is chosen r^-ZIPF times as often as the first; 0: all equally often")
-      ->check(tools::number_from(0, 10))
-      ->capture_default_str();
-  command->add_option("--prompt-tokens", chats.prompt_tokens, "length of a character's prompt")
-      ->check(count)
-      ->capture_default_str();
-  command->add_option("--user-tokens", chats.user_tokens, "length of a message")->check(count)->capture_default_str();
-  command->add_option("--reply-tokens", chats.reply_tokens, "length of a reply")
-      ->check(tools::whole_number(2, 1 << 20))
-      ->capture_default_str();
-  command
-      ->add_option("--every-seconds", chats.every_seconds,
-                   "time from one message of a conversation to the next: reply, reading and thinking")
-      ->check(tools::number_from(0.0001, 86400))
-      ->capture_default_str();
-  command->add_option("--settle-seconds", options->settle_seconds, "traffic before and after the measured time")
-      ->check(tools::number_from(0, 86400))
-      ->capture_default_str();
-  command->add_option("--seconds", options->seconds, "measured time")
-      ->check(tools::number_from(0.0001, 86400))
-      ->capture_default_str();
+  add_traffic(*command, *options);
   command->add_option("--slots", options->slots, "requests that run at once")
       ->check(tools::whole_number(1, 65536))
       ->capture_default_str();
@@ -312,9 +396,6 @@ void add_hour(CLI::App& app, int& status) {
   command->add_option("--dollars-per-hour", options->dollars_per_hour, "price of the machine")
       ->check(tools::number_from(0.0001, 1e6))
       ->capture_default_str();
-  command->add_option("--seed", chats.seed, "the same seed gives the same traffic")
-      ->check(tools::whole_number())
-      ->capture_default_str();
   command
       ->add_option("--check", options->checked,
                    "number of replies, roughly, that are computed again alone and compared")
@@ -325,8 +406,8 @@ void add_hour(CLI::App& app, int& status) {
       "Examples:\n  kaiju-bench hour examples/chat/model/kaiju-nano.safetensors --conversations 200,400 "
       "--prompt-tokens 600 --reply-tokens "
       "40 --seconds 20 --settle-seconds 5\n"
-      "  kaiju-bench hour small.safetensors --backend cuda --conversations 10000 --characters 200 --slots 2048 "
-      "--cache-bytes 100GiB");
+      "  kaiju-bench hour small.safetensors --backend cuda --conversations 12000 --characters 2000 --slots 2048 "
+      "--history-tokens 3900 --cache-bytes 110GiB");
   command->callback([options, &status] { status = run(*options); });
 }
 

@@ -22,7 +22,8 @@ namespace kaiju::bench {
 namespace {
 
 struct Options {
-  std::string model, backend = "auto", products_file;
+  std::string model, backend = "auto", products = "auto", products_file;
+  std::vector<int32_t> devices;
   int32_t threads = 0;
   int32_t conversations = 16, characters = 4, turns = 3;
   int32_t prompt_tokens = 512, user_tokens = 30, reply_tokens = 100;
@@ -189,6 +190,8 @@ ExecutorOptions executor_options(const Options& options, const ModelConfig& conf
   ExecutorOptions making;
   making.backend = options.backend;
   making.threads = options.threads;
+  making.products = options.products;
+  making.devices = options.devices;
   making.products_file = options.products_file;
   making.slot_count = slots_of(options);
   making.step_tokens = step_tokens_of(options);
@@ -363,6 +366,13 @@ void add_serve(CLI::App& app, int& status) {
   command->add_option("FILE", options->model, "checkpoint")->required();
   command->add_option("--backend", options->backend, "auto or a backend's name")
       ->check(tools::backend_name())
+      ->capture_default_str();
+  command
+      ->add_option("--devices", options->devices, "devices to compute on: 1 is the first GPU; several share the model")
+      ->check(tools::whole_number(0, 1024))
+      ->delimiter(',');
+  command->add_option("--products", options->products, "who computes matmuls on a GPU")
+      ->check(CLI::IsMember({"auto", "own", "cublaslt"}))
       ->capture_default_str();
   command->add_option(
       "--products-file", options->products_file,

@@ -30,14 +30,18 @@ struct Quantiles {
   }
 };
 
-inline std::unique_ptr<Engine> make_engine(const std::shared_ptr<const Checkpoint>& checkpoint,
-                                           const ExecutorOptions& making, int64_t host_bytes,
+inline std::unique_ptr<Engine> make_engine(std::unique_ptr<Executor> executor, int64_t host_bytes,
                                            int32_t prefill_tokens = 0) {
   EngineOptions settings;
   settings.max_waiting = settings.max_sessions = 1 << 20;
   settings.cache.host_bytes = host_bytes;
   settings.prefill_tokens = prefill_tokens;
-  return value_of(Engine::create(value_of(make_executor(checkpoint, making)), nullptr, settings));
+  return value_of(Engine::create(std::move(executor), nullptr, settings));
+}
+inline std::unique_ptr<Engine> make_engine(const std::shared_ptr<const Checkpoint>& checkpoint,
+                                           const ExecutorOptions& making, int64_t host_bytes,
+                                           int32_t prefill_tokens = 0) {
+  return make_engine(value_of(make_executor(checkpoint, making)), host_bytes, prefill_tokens);
 }
 
 // Fails unless an engine made the same way, but with one slot and no cache, gives the same replies.

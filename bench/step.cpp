@@ -27,7 +27,8 @@ namespace {
 
 struct Options {
   std::string model;
-  std::string backend = "auto", products_file;
+  std::string backend = "auto", products = "auto", products_file;
+  std::vector<int32_t> devices;
   int32_t threads = std::clamp(static_cast<int32_t>(std::thread::hardware_concurrency()), 1, 8);
   std::vector<int32_t> streams = {1, 4, 16, 32};
   std::vector<int32_t> prompts = {512, 2048};  // tokens
@@ -70,14 +71,16 @@ class Steps {
   // Room for `positions` of each of `sequences`, in steps of at most `step_tokens`; prompts are computed `chunk` at a
   // time. Of `moved` more sequences there may be blocks on their way to the host, of as many on their way back.
   Steps(std::shared_ptr<const Checkpoint> checkpoint, const std::string& backend, int32_t threads, int32_t sequences,
-        int32_t positions, int32_t chunk, int32_t step_tokens, const std::string& products_file = "", int32_t moved = 0)
+        int32_t positions, int32_t chunk, int32_t step_tokens, const Options& made_with = {}, int32_t moved = 0)
       : chunk_(chunk), computed_(sequences), sequences_(sequences + 2 * moved) {
     ExecutorOptions options;
     options.backend = backend;
     options.threads = threads;
     options.slot_count = sequences_;
     options.step_tokens = step_tokens;
-    options.products_file = products_file;
+    options.products = made_with.products;
+    options.devices = made_with.devices;
+    options.products_file = made_with.products_file;
     options.cache_bytes = sequences_ * global_bytes(checkpoint->config(), positions);
     Result<std::unique_ptr<Executor>> made = make_executor(std::move(checkpoint), options);
     if (!made.ok()) throw Failed{made.status()};
@@ -530,7 +533,7 @@ int run(Options options) {
   const bool on_gpu = options.backend == "cuda";
   const Gpu before = on_gpu ? first_gpu() : Gpu{};
   Steps steps(checkpoint, options.backend, options.threads, sizes.sequences, sizes.positions, options.chunk,
-              sizes.step_tokens, options.products_file, sizes.moved);
+              sizes.step_tokens, options, sizes.moved);
   const GpuMemory memory = on_gpu ? memory_of(steps, cost, before, options.context) : GpuMemory{};
   check_logits(steps, expected, checked, options);
 
@@ -564,6 +567,13 @@ void add_step(CLI::App& app, int& status) {
   command->add_option("FILE", options->model, "checkpoint")->required();
   command->add_option("--backend", options->backend, "auto, avx512, avxvnni, avx2, neon, portable, reference or cuda")
       ->check(tools::backend_name())
+      ->capture_default_str();
+  command
+      ->add_option("--devices", options->devices, "devices to compute on: 1 is the first GPU; several share the model")
+      ->check(tools::whole_number(0, 1024))
+      ->delimiter(',');
+  command->add_option("--products", options->products, "who computes matmuls on a GPU")
+      ->check(CLI::IsMember({"auto", "own", "cublaslt"}))
       ->capture_default_str();
   command->add_option(
       "--products-file", options->products_file,

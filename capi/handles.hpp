@@ -46,6 +46,8 @@ struct kaiju_engine {
   std::shared_ptr<const char> open;  // until the handle is destroyed
   // With the scales of kaiju_engine_set_scales; null: the model's.
   std::shared_ptr<const kaiju::Checkpoint> scaled = nullptr;
+  std::vector<kaiju::CacheEvent> cache_events =
+      {};  // that the pointers of the last ones point into
 };
 
 struct kaiju_session {

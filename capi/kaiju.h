@@ -177,8 +177,8 @@ enum {
    * later engines read it */
   KAIJU_ENGINE_PRODUCTS_FILE = 214,
   /* int, repeatable: index of a device (kaiju_runtime_device_info) to compute on.  The default is
-   * the first device of the backend.  Several devices are KAIJU_UNSUPPORTED for now: create an
-   * engine for each */
+   * the first device of the backend.  Several GPUs share the model: each has a part of every
+   * matrix, and all have the KV.  KAIJU_UNSUPPORTED says how many could, if not these */
   KAIJU_ENGINE_DEVICES = 215,
   /* int: most cache blocks that prefetches (kaiju_session_prefetch) bring up from host memory in a
    * step that also computes; 0: they wait for steps that compute nothing */
@@ -189,6 +189,18 @@ enum {
    * KAIJU_FREE_MEMORY: what is free there, and on the host; 0: no limit.  kaiju_engine_create then
    * returns KAIJU_OUT_OF_MEMORY, with the figures, before it takes anything */
   KAIJU_ENGINE_MEMORY_LIMIT = 218,
+  /* int: most cache events that wait for kaiju_engine_poll_cache; of more, all are forgotten, and
+   * KAIJU_CACHE_CLEARED says so; 0: none are recorded */
+  KAIJU_ENGINE_CACHE_EVENTS = 219,
+  /* string: who computes matmuls on a GPU.  "auto" (the default): kaiju's own kernels on compute
+   * capability 9.0, on other chips cuBLASLt where it is faster; "own": kaiju's kernels; "cublaslt":
+   * cuBLASLt wherever it can, KAIJU_UNSUPPORTED if it is not installed.  The replies are the same */
+  KAIJU_ENGINE_PRODUCTS = 220,
+  /* int, 1: cache events of stored blocks have the blocks' tokens; 0: they do not */
+  KAIJU_ENGINE_CACHE_EVENT_TOKENS = 221,
+  /* int, 1: cache events tell of blocks outside the shared regions of characters, too; 0: they do
+   * not */
+  KAIJU_ENGINE_CACHE_EVENTS_PRIVATE = 222,
 
   /* int: most generated tokens; 0: only compute the prompt; -1: as many as the context has room
      for */
@@ -609,6 +621,25 @@ typedef struct kaiju_rollout_info {
   kaiju_engine* other;   /* the candidate, or the engine that drains; NULL: there is none */
 } kaiju_rollout_info;
 
+enum {
+  KAIJU_CACHE_STORED = 1,  /* the KV of the block is in `tier` */
+  KAIJU_CACHE_REMOVED = 2, /* the block is no longer in `tier` */
+  KAIJU_CACHE_CLEARED = 3  /* forget all names: the scales changed, or events were lost because
+                              nobody polled them */
+};
+enum { KAIJU_CACHE_DEVICE = 0, KAIJU_CACHE_HOST = 1, KAIJU_CACHE_FILE = 2 };
+typedef struct kaiju_cache_event {
+  int32_t kind;                 /* KAIJU_CACHE_STORED, REMOVED or CLEARED */
+  int32_t tier;                 /* KAIJU_CACHE_DEVICE, HOST or FILE */
+  uint64_t name_low, name_high; /* the halves of the block's name */
+  uint64_t parent_low,
+      parent_high;       /* of the block before it; zeros: it is the first of its prompt */
+  int32_t block_tokens;  /* tokens of the block: 64, or fewer at the end of a sequence */
+  int32_t is_private;    /* 1: the block is outside shared regions */
+  const int32_t* tokens; /* STORED, with KAIJU_ENGINE_CACHE_EVENT_TOKENS: the block's tokens */
+  size_t token_count;    /* of `tokens`: block_tokens, or 0 */
+} kaiju_cache_event;
+
 typedef struct kaiju_conversation_info {
   size_t struct_size;
   uint64_t turns;
@@ -918,6 +949,24 @@ KAIJU_API kaiju_status kaiju_engine_set_head(kaiju_engine* engine, const char* p
  * apply. */
 KAIJU_API kaiju_status kaiju_engine_scrub(kaiju_engine* engine, size_t most_bytes, size_t* bytes,
                                           int32_t* whole, kaiju_error** error);
+
+/* -- cache events: for a router that sends each request to the engine which has its prefix -- */
+/* Moves up to `capacity` cache events into `events`, the oldest first, and returns how many in
+ * *count: 0 if there is none.  The events of a step are there when the step has returned.
+ * `event_size` is sizeof(kaiju_cache_event).  Pointers in the events are borrowed until the next
+ * call of this function or of kaiju_engine_cached_blocks, or until the engine is destroyed; only
+ * one thread at a time may be in the two.  KAIJU_INVALID_ARGUMENT without
+ * KAIJU_ENGINE_CACHE_EVENTS, KAIJU_BUSY while another thread is in step. */
+KAIJU_API kaiju_status kaiju_engine_poll_cache(kaiju_engine* engine, kaiju_cache_event* events,
+                                               size_t event_size, size_t capacity, size_t* count,
+                                               kaiju_error** error);
+/* Tells all anew: a STORED event for each block of which events are told and which is cached now,
+ * each after its parent.  Writes the first `capacity` of them, and the number of all in *count.
+ * Events that wait to be polled stay: poll them first, or a router hears of blocks twice.  Takes
+ * as long as there are blocks.  Otherwise as kaiju_engine_poll_cache. */
+KAIJU_API kaiju_status kaiju_engine_cached_blocks(kaiju_engine* engine, kaiju_cache_event* events,
+                                                  size_t event_size, size_t capacity,
+                                                  size_t* count, kaiju_error** error);
 
 /* -- scales of keys and values (docs/operations.md, "Calibration") -- */
 /* Computes with other scales of keys and values from the next step on, from a file for the same

@@ -168,6 +168,7 @@ RunOptions run_options(const kaiju_options* options) {
   out.executor.slot_count = get_int32(options, KAIJU_ENGINE_MAX_RUNNING);
   out.executor.step_tokens = get_int32(options, KAIJU_ENGINE_STEP_TOKENS);
   out.executor.products_file = get<std::string>(options, KAIJU_ENGINE_PRODUCTS_FILE, "");
+  out.executor.products = get<std::string>(options, KAIJU_ENGINE_PRODUCTS, "auto");
   if (options)
     if (const auto devices = options->values.find(KAIJU_ENGINE_DEVICES);
         devices != options->values.end())
@@ -182,6 +183,10 @@ RunOptions run_options(const kaiju_options* options) {
   out.engine.reserve_tokens = get_int32(options, KAIJU_ENGINE_RESERVE_TOKENS);
   out.engine.cache.host_bytes = get<int64_t>(options, KAIJU_ENGINE_HOST_BYTES, 0);
   out.engine.cache.file_bytes = get<int64_t>(options, KAIJU_ENGINE_FILE_BYTES, 0);
+  out.engine.cache.event_capacity =
+      static_cast<size_t>(get_int32(options, KAIJU_ENGINE_CACHE_EVENTS));
+  out.engine.cache.event_tokens = get_int32(options, KAIJU_ENGINE_CACHE_EVENT_TOKENS) != 0;
+  out.engine.cache.publish_private = get_int32(options, KAIJU_ENGINE_CACHE_EVENTS_PRIVATE) != 0;
   out.engine.prefetch_blocks = get_int32(options, KAIJU_ENGINE_PREFETCH_BLOCKS);
   out.engine.prefetch_usual = get_int32(options, KAIJU_ENGINE_PREFETCH_USUAL) != 0;
   out.memory_limit = get<int64_t>(options, KAIJU_ENGINE_MEMORY_LIMIT, 0);

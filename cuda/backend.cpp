@@ -80,7 +80,7 @@ CudaBackend::CudaBackend(std::shared_ptr<Device> device) : device_(std::move(dev
 #endif
 }
 
-Status CudaBackend::take_memory(int32_t head_dim, int64_t chunks) {
+Status CudaBackend::take_memory(int32_t head_dim, int64_t chunks, Products products) {
   // Chunks in flight, 34 MB for 1,024 at 128 channels. A batch that has more of them than 64 items of 131,072 tokens is
   // not split.
   constexpr int64_t kLeastUnits = 2048, kMostUnits = 16384;
@@ -97,11 +97,14 @@ Status CudaBackend::take_memory(int32_t head_dim, int64_t chunks) {
   scratch_.parts = parts_.data();
   scratch_.sums = sums_.data();
   scratch_.plans = plans_.data();
-  if (scratch_.hopper) return {};
-  Result<std::unique_ptr<CublasLt>> opened = CublasLt::open(device_);
+  const bool always = products == Products::kCublasLt;
+  if (products == Products::kOwn || (scratch_.hopper && !always)) return {};
+  Result<std::unique_ptr<CublasLt>> opened = CublasLt::open(device_, always);
   if (!opened.ok()) return opened.status();
   cublaslt_ = std::move(opened).value();
-  return {};
+  if (cublaslt_ || !always) return {};
+  return {StatusCode::kUnsupported, "there is no cuBLASLt here: install libcublasLt of CUDA " +
+                                        std::to_string(CUDART_VERSION / 1000) + ", or leave products \"auto\""};
 }
 
 Status CudaBackend::choose_matmuls(const Weights& weights, const Workspace& workspace, int32_t rows, float* logits,

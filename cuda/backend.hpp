@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "device.hpp"
+#include "exchange.hpp"
 #include "kaiju/arith/sampling.hpp"
 #include "kaiju/backend/backend.hpp"
 #include "kaiju/model/forward.hpp"
+#include "kaiju/run/slots.hpp"
 #include "kernels.hpp"
 #include "launch/cublaslt.hpp"
 #include "memory.hpp"
@@ -33,8 +35,8 @@ class CudaBackend {
 
   // What attention uses to split long histories over the GPU; without it every sequence's row is one multiprocessor's
   // work. `chunks`: of all histories that a batch may have, of every item (a KV head, or a part of its query heads).
-  // And what products by cuBLASLt use, where it serves.
-  Status take_memory(int32_t head_dim, int64_t chunks = 0);
+  // And what products by cuBLASLt use, where it serves; kUnsupported where it is asked for and missing.
+  Status take_memory(int32_t head_dim, int64_t chunks = 0, Products products = Products::kAuto);
 
   // cuBLASLt, where products may be its; else null.
   CublasLt* cublaslt() const { return cublaslt_.get(); }
@@ -42,6 +44,10 @@ class CudaBackend {
   // `logit_rows` of logits.
   Status choose_matmuls(const Weights& weights, const Workspace& workspace, int32_t rows, float* logits,
                         int32_t logit_rows, const std::string& file);
+
+  // From now on the matmuls that add to the residual stream are those of a part of the summed index: their sums are
+  // added up with those of other GPUs. The exchange lives as long.
+  void share_sums(Exchange* exchange) { exchange_ = exchange; }
 
   // From now on all activations that products read have memory for so many rows.
   void have_room(int32_t rows) { room_ = rows; }
@@ -69,10 +75,12 @@ class CudaBackend {
     multiply(MatmulKind::kUp, w, a, rows, alpha, h);
   }
   void add_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, arith::bf16* x) {
-    multiply(MatmulKind::kAddLinear, w, a, rows, scale, x);
+    if (!exchange_) return multiply(MatmulKind::kAddLinear, w, a, rows, scale, x);
+    add_shared(MatmulKind::kSums, 0, w, a, rows, scale);
   }
   void add_down(const Matrix& w, const uint8_t* h, int32_t rows, const float* scale, arith::bf16* x) {
-    multiply(MatmulKind::kAddDown, w, h, rows, scale, x);
+    if (!exchange_) return multiply(MatmulKind::kAddDown, w, h, rows, scale, x);
+    add_shared(MatmulKind::kSumsDown, 1, w, h, rows, scale);
   }
   void norm_linear(const NormArgs& norm, const Matrix& w, const float* scale, float* out) {
     multiply_normed(MatmulKind::kLinear, norm, w, scale, out);
@@ -159,15 +167,24 @@ class CudaBackend {
   }
   void multiply(MatmulKind kind, MatmulArgs args, const int32_t* row_sum) {
     args.room = room_;
-    if (cublaslt_ && device_->ok() && cublaslt_->serves(args.rows, args.out, args.in))
+    if (device_->ok() && kind != MatmulKind::kSums && kind != MatmulKind::kSumsDown &&
+        is_cublaslts(args.rows, args.out, args.in))
       return cublaslt_->multiply({kind, args, row_sum});
     launch("a matmul", [&](cudaStream_t s) { return cuda::matmul(s, device_->chip(), kind, args); });
   }
 
+  // To the residual stream, from all GPUs.
+  void add_shared(MatmulKind kind, int32_t turn, const Matrix& w, const void* a, int32_t rows, const float* scale) {
+    multiply(kind, w, a, rows, scale, exchange_->sums(turn));
+    exchange_->add_sums(turn, rows, w.out, scale);
+  }
+
+  bool is_cublaslts(int32_t rows, int32_t out, int32_t in) { return cublaslt_ && cublaslt_->serves(rows, out, in); }
+
   // In one kernel where there is one that takes the norm with it.
   void multiply_normed(MatmulKind kind, const NormArgs& input, const Matrix& w, const float* scale, void* result) {
     MatmulArgs args{w.weight, w.out, w.in, input.a, input.rows, scale, result};
-    if (joins_norm(device_->chip(), input.rows, w.out, w.in))
+    if (!is_cublaslts(input.rows, w.out, w.in) && joins_norm(device_->chip(), input.rows, w.out, w.in))
       args.x = input.x, args.eps = input.eps, args.inverse_scale = input.inverse_scale;
     else
       norm(input);
@@ -177,6 +194,7 @@ class CudaBackend {
   std::shared_ptr<Device> device_;
   std::unique_ptr<CublasLt> cublaslt_;
   AttentionScratch scratch_;
+  Exchange* exchange_ = nullptr;
   int32_t room_ = 0;
   DeviceBuffer<AttentionPart> parts_;
   DeviceBuffer<float> sums_;

@@ -23,9 +23,9 @@ std::vector<Gpu> gpus();
 // Whether the first of them is one the backend runs on.
 bool present();
 
-// Takes all memory of computing on GPU sizes.gpu and copies the weights there. kUnsupported without a fit GPU or when
-// it fails the golden self-check, kOutOfMemory with what was wanted by what. The executor answers kDeviceLost from the
-// first failed CUDA call on; a new one may then be made, where the driver allows.
+// Takes all memory of computing on the GPUs sizes.gpus and copies the weights there. kUnsupported without a fit GPU or
+// when it fails the golden self-check, kOutOfMemory with what was wanted by what. The executor answers kDeviceLost from
+// the first failed CUDA call on; a new one may then be made, where the driver allows.
 Result<std::unique_ptr<Executor>> make_executor(Weights weights, const ExecutorSizes& sizes);
 
 }  // namespace kaiju::cuda

@@ -1,4 +1,4 @@
-// The executor on a GPU: StepIntake checks step plans on the host, and a Worker runs them on its device.
+// The executor on one or several GPUs: StepIntake checks step plans on the host, and a WorkerGroup runs them.
 //
 // A step may be started while the previous one still runs. The GPU itself uses the tokens that the previous step
 // samples. Host memory that the GPU reads or writes during a step exists twice, and steps use the two copies in turn.
@@ -6,20 +6,21 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cuda.hpp"
 #include "kaiju/backend/self_check.hpp"
 #include "kaiju/base/float_state.hpp"
 #include "staged_backend.hpp"
-#include "worker.hpp"
+#include "worker_group.hpp"
 
 namespace kaiju::cuda {
 namespace {
 
 class CudaExecutor final : public Executor {
  public:
-  CudaExecutor(StepIntake intake, std::unique_ptr<Worker> worker)
-      : intake_(std::move(intake)), worker_(std::move(worker)) {}
+  CudaExecutor(StepIntake intake, std::unique_ptr<WorkerGroup> workers)
+      : intake_(std::move(intake)), workers_(std::move(workers)) {}
 
   const ExecutorInfo& info() const override { return intake_.info(); }
   bool runs_beside_host() const override { return true; }
@@ -31,17 +32,17 @@ class CudaExecutor final : public Executor {
   }
 
   Status start(const StepPlan& plan) override {
-    KAIJU_TRY(worker_->status());
+    KAIJU_TRY(workers_->status());
     const FloatState float_state;
     KAIJU_TRY(check_order(plan));
-    KAIJU_TRY(worker_->have_room(plan));
+    KAIJU_TRY(workers_->have_room(plan));
     Result<CheckedStep> step = intake_.take(plan);
     if (!step.ok()) return step.status();
     const int32_t turn = turn_of(started_);
     StepResult& answer = under_way_[turn].answer;
     answer.clear();
     under_way_[turn].alone = runs_alone(plan);
-    worker_->start(*step, turn, started_ == finished_, answer);
+    workers_->start(*step, turn, started_ == finished_, answer);
     ++started_;
     return {};
   }
@@ -49,24 +50,24 @@ class CudaExecutor final : public Executor {
   Status finish(const StepPlan& plan, StepResult& result) override {
     const FloatState float_state;
     const int32_t turn = turn_of(finished_);
-    KAIJU_TRY(worker_->finish(plan, intake_.slots(), turn, float_state, under_way_[turn].answer));
+    KAIJU_TRY(workers_->finish(plan, intake_.slots(), turn, float_state, under_way_[turn].answer));
     ++finished_;
     std::swap(result, under_way_[turn].answer);
     return {};
   }
 
   Status set_head(const std::shared_ptr<const Checkpoint>& checkpoint) override {
-    return worker_->set_head(checkpoint);
+    return workers_->set_head(checkpoint);
   }
   Status set_scales(const std::shared_ptr<const Checkpoint>& checkpoint) override {
-    return worker_->set_scales(checkpoint);
+    return workers_->set_scales(checkpoint);
   }
   Status count_kv(BlockKind kind, BlockId block, KvCounts& counts) override {
-    return worker_->count_kv(kind, block, counts);
+    return workers_->count_kv(kind, block, counts);
   }
-  Result<Scrubbed> scrub(size_t most_bytes) override { return worker_->scrub(most_bytes); }
+  Result<Scrubbed> scrub(size_t most_bytes) override { return workers_->scrub(most_bytes); }
 
-  Result<HostMemory> host_memory(size_t bytes, const char* what) override { return worker_->host_memory(bytes, what); }
+  Result<HostMemory> host_memory(size_t bytes, const char* what) override { return workers_->host_memory(bytes, what); }
 
  private:
   // A step that was started and has not been finished: at most two, in turn.
@@ -88,7 +89,7 @@ class CudaExecutor final : public Executor {
   }
 
   StepIntake intake_;
-  std::unique_ptr<Worker> worker_;
+  std::unique_ptr<WorkerGroup> workers_;
   int64_t started_ = 0, finished_ = 0;  // steps so far
   UnderWay under_way_[2];
 };
@@ -119,21 +120,28 @@ Status check_bits(const std::shared_ptr<Device>& device) {
 bool present() { return Device::fit(0).ok(); }
 
 Result<std::unique_ptr<Executor>> make_executor(Weights weights, const ExecutorSizes& sizes) {
-  Result<std::shared_ptr<Device>> device = Device::open(sizes.gpu);
-  if (!device.ok()) return device.status();
-  const CurrentDevice current(device.value()->index());
+  std::vector<std::shared_ptr<Device>> devices;
+  for (const int32_t gpu : sizes.gpus) {
+    Result<std::shared_ptr<Device>> device = Device::open(gpu);
+    if (!device.ok()) return device.status();
+    devices.push_back(std::move(device).value());
+  }
+  const CurrentDevice current(devices.front()->index());
   ExecutorSizes own_sizes = sizes;
 #if defined(KAIJU_INEXACT)  // its attention gives other bits (kernels/attention_weight.cuh): no other executor may read
                             // its KV blocks
   own_sizes.kv_layout += ", inexact";
 #else
-  KAIJU_TRY(check_bits(device.value()));
+  for (const std::shared_ptr<Device>& device : devices) {
+    const CurrentDevice checked(device->index());
+    KAIJU_TRY(check_bits(device));
+  }
 #endif
   KAIJU_TRY(check_sizes(weights.config, sizes));
   StepIntake intake(weights.config, own_sizes);
-  Result<std::unique_ptr<Worker>> worker = Worker::make(device.value(), std::move(weights), intake, own_sizes);
-  if (!worker.ok()) return worker.status();
-  return std::unique_ptr<Executor>(std::make_unique<CudaExecutor>(std::move(intake), std::move(worker).value()));
+  Result<std::unique_ptr<WorkerGroup>> workers = WorkerGroup::make(devices, std::move(weights), intake, own_sizes);
+  if (!workers.ok()) return workers.status();
+  return std::unique_ptr<Executor>(std::make_unique<CudaExecutor>(std::move(intake), std::move(workers).value()));
 }
 
 }  // namespace kaiju::cuda

@@ -28,19 +28,24 @@ cudaError_t gather_rows(cudaStream_t stream, const Chip& chip, const std::byte* 
                         int64_t row_bytes, std::byte* out);
 
 // ---- kernels/matmul.cu ----
-// A matmul by its operands and epilogue (docs/arithmetic.md, section 4).
-enum class MatmulKind { kLinear, kUp, kAddLinear, kAddDown };
+// A matmul by its operands and epilogue (docs/arithmetic.md, section 4). kSums and kSumsDown have none: they are
+// kAddLinear and kAddDown of a GPU that has a part of the summed index (kernels/exchange.hpp).
+enum class MatmulKind { kLinear, kUp, kAddLinear, kAddDown, kSums, kSumsDown };
+template <MatmulKind kKind>
+inline constexpr bool kHasUnsignedInput = kKind == MatmulKind::kAddDown || kKind == MatmulKind::kSumsDown;
+template <MatmulKind kKind>
+inline constexpr bool kStoresSums = kKind == MatmulKind::kSums || kKind == MatmulKind::kSumsDown;
 constexpr MatmulShape shape_of(MatmulKind kind, int32_t out, int32_t in) {
-  return {out, in, kind == MatmulKind::kAddLinear};
+  return {out, in, kind == MatmulKind::kAddLinear || kind == MatmulKind::kSums};
 }
 
 struct MatmulArgs {
   const int8_t* weight;  // [out, in], in a multiple of 64, 16-byte aligned
   int32_t out, in;
-  const void* a;  // [rows, in] int8; uint8 for kAddDown
+  const void* a;  // [rows, in] int8; uint8 for kAddDown and kSumsDown
   int32_t rows;
   const float* scale;  // [out]
-  void* result;        // [rows, out] f32, uint8, bf16, bf16
+  void* result;        // [rows, out] f32, uint8, bf16, bf16, int32, int32
   int32_t room = 0;    // rows that `a` has memory for, if more: rows from `rows` on may be read, and change nothing
   // With x [rows, in] the activations are what norm() makes of it, and `a` is not read. Only where joins_norm() says
   // so.

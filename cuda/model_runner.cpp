@@ -14,7 +14,7 @@ constexpr int32_t kMostTileRows = 256;  // of a matmul's tile, or of two that sh
 constexpr int32_t kLogitRows = 64;      // of a piece, where the logits of every row are asked for
 
 Result<CudaBackend> make_backend(std::shared_ptr<Device> device, const ModelConfig& config, const ExecutorInfo& info,
-                                 int32_t row_capacity) {
+                                 int32_t row_capacity, Products products) {
   CudaBackend backend(std::move(device));
   const int64_t chunks = (config.context + arith::kChunkKeys - 1) / arith::kChunkKeys;
   int64_t most_items = 0;
@@ -22,7 +22,7 @@ Result<CudaBackend> make_backend(std::shared_ptr<Device> device, const ModelConf
     const int32_t kv_heads = config.kv_heads_of(layer), heads = config.n_heads / kv_heads;
     most_items = std::max(most_items, int64_t{kv_heads} * pieces(heads, kAttentionItemRows));
   }
-  KAIJU_TRY(backend.take_memory(config.widest(Width::kHead), info.slot_count * chunks * most_items));
+  KAIJU_TRY(backend.take_memory(config.widest(Width::kHead), info.slot_count * chunks * most_items, products));
   backend.have_room(row_capacity);
   return backend;
 }
@@ -33,14 +33,16 @@ ModelRunner::ModelRunner(std::shared_ptr<Device> device, CudaBackend backend, Kv
     : device_(std::move(device)), backend_(std::move(backend)), pool_(std::move(pool)) {}
 
 Result<ModelRunner> ModelRunner::make(std::shared_ptr<Device> device, Weights weights, const ExecutorInfo& info,
-                                      std::vector<KvSlot> slots, const ExecutorSizes& sizes) {
+                                      std::vector<KvSlot> slots, const ExecutorSizes& sizes, const Split& split,
+                                      std::shared_ptr<LostFlag> lost) {
   DeviceBuffer<std::byte> weight_memory;
-  KAIJU_TRY(upload(weights, device->stream(), weight_memory));
+  KAIJU_TRY(upload(weights, split, device->stream(), weight_memory));
   Result<KvPool> pool = KvPool::make(info, std::move(slots));
   if (!pool.ok()) return pool.status();
   const int32_t logit_rows = std::max(info.slot_count, std::min(info.step_tokens, kLogitRows)),
                 row_capacity = pieces(std::max(info.step_tokens, logit_rows), kMostTileRows) * kMostTileRows;
-  Result<CudaBackend> backend = make_backend(device, weights.config, info, row_capacity);
+  Result<CudaBackend> backend =
+      make_backend(device, weights.config, info, row_capacity, split.is_whole() ? sizes.products : Products::kOwn);
   if (!backend.ok()) return backend.status();
 
   ModelRunner made(std::move(device), std::move(backend).value(), std::move(pool).value());
@@ -49,6 +51,14 @@ Result<ModelRunner> ModelRunner::make(std::shared_ptr<Device> device, Weights we
   made.logit_rows_ = logit_rows;
   KAIJU_TRY(made.take_workspaces(info, row_capacity));
   KAIJU_TRY(made.take_rotary(info.step_tokens));
+  if (!split.is_whole()) {
+    Result<std::unique_ptr<Exchange>> exchange =
+        Exchange::make(made.device_, split, made.weights_.config, info.step_tokens, logit_rows, std::move(lost));
+    if (!exchange.ok()) return exchange.status();
+    made.exchange_ = std::move(exchange).value();
+    made.backend_.share_sums(made.exchange_.get());
+    return made;
+  }
   const Workspace& workspace = made.workspace_;
   Result<std::optional<OneRowStep>> one_row = OneRowStep::make(
       made.device_, made.weights_,
@@ -90,8 +100,24 @@ Status ModelRunner::take_rotary(int32_t rows) {
 }
 
 void ModelRunner::run_layers(const Inputs& inputs) {
+  run_embedding(inputs);
+  for (int32_t layer = 0; layer < layer_count(); ++layer) run_layer(inputs, layer);
+}
+
+void ModelRunner::run_embedding(const Inputs& inputs) {
   fill_angles(inputs.batch);
-  forward(backend_, weights_, pool_.slots(), inputs.batch, workspace_);
+  embed(backend_, weights_, inputs.batch, workspace_);
+}
+
+void ModelRunner::run_layer(const Inputs& inputs, int32_t layer) {
+  const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
+  kaiju::run_layer(backend_, weights_, weights, inputs.batch, pool_.slots()[weights.config.kv_slot], workspace_);
+}
+
+void ModelRunner::compute_logits(const std::byte* x, int32_t rows) {
+  if (!exchange_) return kaiju::logits(backend_, weights_, workspace_, x, rows, logits_.data());
+  kaiju::logits(backend_, weights_, workspace_, x, rows, exchange_->logits());
+  exchange_->gather_logits(rows, logits_.data());
 }
 
 void ModelRunner::run_sampled_logits(const Inputs& inputs) {
@@ -101,12 +127,12 @@ void ModelRunner::run_sampled_logits(const Inputs& inputs) {
                        static_cast<int64_t>(stream_bytes(weights_.config)), last_x_.data());
   });
   if (!device_->ok()) return;
-  kaiju::logits(backend_, weights_, workspace_, last_x_.data(), inputs.sample_rows, logits_.data());
+  compute_logits(last_x_.data(), inputs.sample_rows);
   classify_rows(last_x_.data(), inputs.sample_rows, 0);
 }
 
 void ModelRunner::run_logits(int32_t first, int32_t count) {
-  if (device_->ok()) kaiju::logits(backend_, weights_, workspace_, stream_row(first), count, logits_.data());
+  if (device_->ok()) compute_logits(stream_row(first), count);
 }
 
 void ModelRunner::run_scores(int32_t first, int32_t count, int32_t at) { classify_rows(stream_row(first), count, at); }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend.hpp"
+#include "exchange.hpp"
 #include "kaiju/model/forward.hpp"
 #include "kaiju/run/slots.hpp"
 #include "kv_pool.hpp"
@@ -23,8 +24,10 @@ class ModelRunner {
   using Inputs = StepInputs::Placed;
 
   // Copies the weights to the GPU and takes all memory of the forward pass. kOutOfMemory names what wanted how much.
+  // `split`: which part of the model; of several GPUs `lost` is theirs.
   static Result<ModelRunner> make(std::shared_ptr<Device> device, Weights weights, const ExecutorInfo& info,
-                                  std::vector<KvSlot> slots, const ExecutorSizes& sizes);
+                                  std::vector<KvSlot> slots, const ExecutorSizes& sizes, const Split& split = {},
+                                  std::shared_ptr<LostFlag> lost = nullptr);
 
   const Weights& weights() const { return weights_; }  // on the GPU
   const KvPool& pool() const { return pool_; }
@@ -38,8 +41,16 @@ class ModelRunner {
   // from slot_count on of the rows whose logits are returned. Empty where the model has no classifier.
   const float* scores() const { return scores_.data(); }
 
+  // The exchange with the GPUs that share the model, which has to be connected before anything runs; else null.
+  Exchange* exchange() const { return exchange_.get(); }
+  arith::bf16* stream() const { return workspace_.at<arith::bf16>(Room::kStream); }  // of version 1
+
   // All rows through all layers: keys and values to the cache, the residual stream to the workspace.
   void run_layers(const Inputs& inputs);
+  // The same in parts, where the launches of several GPUs take turns: first this, then each of the layers.
+  void run_embedding(const Inputs& inputs);
+  int32_t layer_count() const { return static_cast<int32_t>(weights_.layers.size()); }
+  void run_layer(const Inputs& inputs, int32_t layer);
   // After run_layers(): logits and scores of the rows sampled from, in the order of the samples.
   void run_sampled_logits(const Inputs& inputs);
   // After run_layers(): logits of the batch's rows `first` to `first` + `count`, at most logit_rows().
@@ -63,6 +74,7 @@ class ModelRunner {
   ModelRunner(std::shared_ptr<Device> device, CudaBackend backend, KvPool pool);
   Status take_workspaces(const ExecutorInfo& info, int32_t row_capacity);
   Status take_rotary(int32_t rows);
+  void compute_logits(const std::byte* x, int32_t rows);
   void fill_angles(const Batch& batch);
   // Row `row` of the residual stream.
   const std::byte* stream_row(int64_t row) const;
@@ -73,6 +85,7 @@ class ModelRunner {
   DeviceBuffer<std::byte> weight_memory_;
   CudaBackend backend_;
   KvPool pool_;
+  std::unique_ptr<Exchange> exchange_;
   int32_t logit_rows_ = 0;
   std::array<DeviceBuffer<std::byte>, kRoomCount> rooms_;
   DeviceBuffer<std::byte> last_x_;  // residual stream of the sampled rows

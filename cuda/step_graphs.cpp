@@ -53,7 +53,7 @@ void load_kernels(const StepGraphs::Parts& parts, const StepLists& lists, const 
   Device& device = parts.device;
   ModelRunner& runner = parts.runner;
   StepOutputs& outputs = parts.outputs;
-  const std::vector<MatmulShape> shapes = matmul_shapes(runner.weights().config);
+  const std::vector<MatmulShape> shapes = matmul_shapes(runner.weights().config, runner.weights().output.out);
   for (const int32_t rows : rows_of_all_tiles(device.chip(), shapes, info.step_tokens)) {
     if (!device.ok()) return;
     const StepInputs::Placed placed = parts.inputs.place(StepRows::blank(rows, 1, std::min(rows, info.slot_count)), 0);

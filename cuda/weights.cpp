@@ -2,6 +2,7 @@
 #include "weights.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,6 +18,11 @@ Status copied(cudaError_t error) {
   return {StatusCode::kDeviceLost,
           std::string("the GPU failed while the weights were copied: ") + cudaGetErrorString(error)};
 }
+
+// A part of a matrix.
+struct Part {
+  int32_t first_row = 0, rows = 0, first_column = 0, columns = 0;
+};
 
 // Walks over all views twice: first to add up their sizes, then to copy them and turn them round. What it copies it
 // reads from the checkpoint, whose file may be cut short meanwhile: the driver would touch the mapping and end the
@@ -46,19 +52,38 @@ class Mover {
     move(linear.scale, static_cast<size_t>(linear.out));
     if (linear.bias) move(linear.bias, static_cast<size_t>(linear.out));
   }
-  // Matrices of one input: their weights, row sums and scales each in one piece without gaps. The whole, as one matrix;
-  // nothing while sizes are added up.
-  Linear pack(const std::vector<Linear*>& parts) {
-    for (Linear* part : parts) place(part->weight, static_cast<size_t>(part->out) * static_cast<size_t>(part->in));
+  // Parts of matrices of one input: their weights, row sums and scales each in one piece without gaps. The whole, as
+  // one matrix; nothing while sizes are added up.
+  Linear pack(const std::vector<Linear*>& matrices, const std::vector<Part>& parts) {
+    std::vector<std::vector<int32_t>> sums(matrices.size());
+    for (size_t i = 0; i < matrices.size(); ++i) place_weights(*matrices[i], parts[i], sums[i]);
     align();
-    for (Linear* part : parts) place(part->row_sum, static_cast<size_t>(part->out));
+    for (size_t i = 0; i < matrices.size(); ++i) place_sums(*matrices[i], parts[i], sums[i]);
     align();
-    for (Linear* part : parts) place(part->scale, static_cast<size_t>(part->out));
+    for (size_t i = 0; i < matrices.size(); ++i) place_scales(*matrices[i], parts[i]);
     align();
-    if (!to_ || parts.empty()) return {};
-    Linear whole = *parts.front();
-    for (size_t i = 1; i < parts.size(); ++i) whole.out += parts[i]->out;
+    if (!to_ || matrices.empty()) return {};
+    for (size_t i = 0; i < matrices.size(); ++i) matrices[i]->out = parts[i].rows, matrices[i]->in = parts[i].columns;
+    Linear whole = *matrices.front();
+    for (size_t i = 1; i < matrices.size(); ++i) whole.out += matrices[i]->out;
     return whole;
+  }
+
+  // Some rows of the output matrix, or of the embedding, which is there already.
+  void output_rows(Linear& output, const Matrix& embed, bool is_embedding, const Part& part) {
+    std::vector<int32_t> sums;
+    if (is_embedding && to_) {
+      output.weight = embed.weight + int64_t{part.first_row} * embed.in;
+      output.row_sum = embed.row_sum + part.first_row;
+    } else if (!is_embedding) {
+      place_weights(output, part, sums);
+      align();
+      place_sums(output, part, sums);
+      align();
+    }
+    place_scales(output, part);
+    align();
+    if (to_) output.out = part.rows;
   }
 
   size_t bytes() const { return used_; }
@@ -78,6 +103,36 @@ class Mover {
     }
     used_ += count * sizeof(T);
   }
+  // `sums`: of the part's rows, where they are not those of the whole rows.
+  void place_weights(Matrix& matrix, const Part& part, std::vector<int32_t>& sums) {
+    const size_t count = static_cast<size_t>(part.rows) * static_cast<size_t>(part.columns);
+    if (!to_) {
+      used_ += count;
+      return;
+    }
+    const int8_t* from = matrix.weight + int64_t{part.first_row} * matrix.in + part.first_column;
+    if (part.columns == matrix.in) {
+      matrix.weight = from;
+      place(matrix.weight, count);
+      return;
+    }
+    std::byte* const to = to_ + used_;
+    if (status_.ok()) status_ = copy_columns(from, matrix.in, part, to, sums);
+    matrix.weight = reinterpret_cast<const int8_t*>(to);
+    used_ += count;
+  }
+  void place_sums(Matrix& matrix, const Part& part, const std::vector<int32_t>& sums) {
+    const auto rows = static_cast<size_t>(part.rows);
+    if (to_ && sums.empty()) matrix.row_sum += part.first_row;
+    if (sums.empty()) return place(matrix.row_sum, rows);
+    if (status_.ok()) status_ = copy_now(std::as_bytes(std::span(sums)), to_ + used_);
+    matrix.row_sum = reinterpret_cast<const int32_t*>(to_ + used_);
+    used_ += rows * sizeof(int32_t);
+  }
+  void place_scales(Linear& linear, const Part& part) {
+    if (to_) linear.scale += part.first_row;
+    place(linear.scale, static_cast<size_t>(part.rows));
+  }
   void align() { used_ = (used_ + kAlignment - 1) / kAlignment * kAlignment; }
 
   // Waits for each piece, for the next one takes its place.
@@ -92,6 +147,31 @@ class Mover {
     return {};
   }
 
+  // Some columns of rows that lie `stride` apart, a piece of rows at a time.
+  Status copy_columns(const int8_t* from, int32_t stride, const Part& part, std::byte* to, std::vector<int32_t>& sums) {
+    const auto columns = static_cast<size_t>(part.columns);
+    const auto at_once = static_cast<int32_t>(std::max<size_t>(1, kPieceBytes / columns));
+    std::vector<std::byte> piece(static_cast<size_t>(at_once) * columns);
+    for (int32_t first = 0; first < part.rows; first += at_once) {
+      const int32_t count = std::min(at_once, part.rows - first);
+      for (int32_t row = 0; row < count; ++row) {
+        std::byte* const own = piece.data() + static_cast<size_t>(row) * columns;
+        KAIJU_TRY(from_->read(std::as_bytes(std::span(from + int64_t{first + row} * stride, columns)), own));
+        const auto* const values = reinterpret_cast<const int8_t*>(own);
+        sums.push_back(std::accumulate(values, values + columns, 0));
+      }
+      KAIJU_TRY(copy_now({piece.data(), static_cast<size_t>(count) * columns}, to));
+      to += static_cast<size_t>(count) * columns;
+    }
+    return {};
+  }
+
+  // From the host's own memory, and waits.
+  Status copy_now(std::span<const std::byte> bytes, std::byte* to) {
+    KAIJU_TRY(copied(cudaMemcpyAsync(to, bytes.data(), bytes.size(), cudaMemcpyHostToDevice, stream_)));
+    return copied(cudaStreamSynchronize(stream_));
+  }
+
   const Checkpoint* from_ = nullptr;
   std::byte* to_ = nullptr;
   cudaStream_t stream_ = nullptr;
@@ -100,12 +180,27 @@ class Mover {
   Status status_;
 };
 
-void pack_matmuls(const LayerShape& shape, LayerWeights& layer, Mover& move) {
+// What a GPU has of a matrix: heads and feed-forward columns are divided, which are rows of the matrices that make them
+// and columns of those that read them.
+Part part_of(Matmul matmul, const Linear& whole, const Split& split) {
+  Part part{0, whole.out, 0, whole.in};
+  if (matmul == Matmul::kQ || matmul == Matmul::kUp)
+    part.first_row = split.begin(whole.out, kColumnUnit), part.rows = split.size(whole.out, kColumnUnit);
+  if (matmul == Matmul::kO || matmul == Matmul::kDown)
+    part.first_column = split.begin(whole.in, kColumnUnit), part.columns = split.size(whole.in, kColumnUnit);
+  return part;
+}
+
+void pack_matmuls(const LayerShape& shape, const Split& split, LayerWeights& layer, Mover& move) {
   for (const SiteRow& site : kSites) {
     std::vector<Linear*> readers;
+    std::vector<Part> parts;
     for (const MatmulRow& row : kMatmuls)
-      if (row.when(shape) && row.input == site.site && layer[row.matmul].weight) readers.push_back(&layer[row.matmul]);
-    layer.packed[static_cast<size_t>(site.site)] = move.pack(readers);
+      if (row.when(shape) && row.input == site.site && layer[row.matmul].weight) {
+        readers.push_back(&layer[row.matmul]);
+        parts.push_back(part_of(row.matmul, layer[row.matmul], split));
+      }
+    layer.packed[static_cast<size_t>(site.site)] = move.pack(readers, parts);
   }
 }
 
@@ -117,20 +212,26 @@ void move_slot(LayerWeights& owner, KvWeights& kv, Mover& move) {
   kv.value_step = owner[Vector::kValueStep];
 }
 
-void walk(Weights& weights, Mover& move) {
+void walk(Weights& weights, const Split& split, Mover& move) {
   const bool has_own_output = weights.output.weight != weights.embed.weight;
   move(weights.embed);
   move(weights.embed_scale);
-  if (has_own_output)
-    move(static_cast<Matrix&>(weights.output));
-  else
-    static_cast<Matrix&>(weights.output) = weights.embed;
-  move.factors(weights.output);
+  if (!split.is_whole()) {  // every GPU has the whole embedding, and computes the logits of some tokens
+    const int32_t tokens = weights.config.vocab_size;
+    move.output_rows(weights.output, weights.embed, !has_own_output,
+                     {split.begin(tokens, kVocabUnit), split.size(tokens, kVocabUnit), 0, weights.output.in});
+  } else {
+    if (has_own_output)
+      move(static_cast<Matrix&>(weights.output));
+    else
+      static_cast<Matrix&>(weights.output) = weights.embed;
+    move.factors(weights.output);
+  }
   move(weights.final_gain);
   if (weights.classifier.weight) move(weights.classifier);
   for (LayerWeights& layer : weights.layers) {
     if (weights.config.arithmetic() == 1)
-      pack_matmuls(weights.config.shape, layer, move);
+      pack_matmuls(weights.config.shape, split, layer, move);
     else
       for (Linear& linear : layer.matmuls)
         if (linear.weight) move(linear);
@@ -149,13 +250,14 @@ Status overwrite(const T* source, const T* target, size_t count, cudaStream_t st
 
 }  // namespace
 
-Status upload(Weights& weights, cudaStream_t stream, DeviceBuffer<std::byte>& memory) {
+Status upload(Weights& weights, const Split& split, cudaStream_t stream, DeviceBuffer<std::byte>& memory) {
   Mover measure;
-  walk(weights, measure);
+  walk(weights, split, measure);
   KAIJU_TRY(take(memory, measure.bytes(), "the weights"));
   Mover move(*weights.checkpoint, memory.data(), stream);
-  walk(weights, move);
+  walk(weights, split, move);
   KAIJU_TRY(move.status());
+  weights.config = part_of(weights.config, split);
   weights.constants.clear();
   weights.checkpoint.reset();
   return {};

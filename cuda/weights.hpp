@@ -4,14 +4,16 @@
 #include "device.hpp"
 #include "kaiju/model/weights.hpp"
 #include "memory.hpp"
+#include "split.hpp"
 
 namespace kaiju::cuda {
 
 // Copies every matrix and constant, on `stream`, to one piece of the GPU's memory and turns the views of `weights`
 // there. In version 1 of the arithmetic, what a layer computes from the same input (q, and k and v where it owns its
 // slot) lies in one piece: it sets LayerWeights::packed. Afterwards the checkpoint is no longer needed. The frequencies
-// of `rope` stay on the host.
-Status upload(Weights& weights, cudaStream_t stream, DeviceBuffer<std::byte>& memory);
+// of `rope` stay on the host. Of a model that several GPUs share it copies this one's part alone, and sets the
+// dimensions to those of the part.
+Status upload(Weights& weights, const Split& split, cudaStream_t stream, DeviceBuffer<std::byte>& memory);
 
 // Copies the classifier of `from`, which is in host memory, to the place of the one of `to` on the GPU. Waits for the
 // stream.

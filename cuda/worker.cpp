@@ -11,10 +11,12 @@
 namespace kaiju::cuda {
 
 Result<std::unique_ptr<Worker>> Worker::make(std::shared_ptr<Device> device, Weights weights, const StepIntake& intake,
-                                             const ExecutorSizes& sizes) {
+                                             const ExecutorSizes& sizes, const Split& split,
+                                             std::shared_ptr<LostFlag> lost) {
   const CurrentDevice current(device->index());
   const ExecutorInfo& info = intake.info();
-  Result<ModelRunner> runner = ModelRunner::make(device, std::move(weights), info, intake.kv_slots(), sizes);
+  Result<ModelRunner> runner =
+      ModelRunner::make(device, std::move(weights), info, intake.kv_slots(), sizes, split, std::move(lost));
   if (!runner.ok()) return runner.status();
   Result<StepInputs> inputs = StepInputs::make(info);
   if (!inputs.ok()) return inputs.status();
@@ -22,25 +24,30 @@ Result<std::unique_ptr<Worker>> Worker::make(std::shared_ptr<Device> device, Wei
   if (!lists.ok()) return lists.status();
   Result<StepOutputs> outputs = StepOutputs::make(device, info);
   if (!outputs.ok()) return outputs.status();
-  const StepGraphs::Parts recorded{*device, *runner, *inputs, *outputs};
-  load_kernels(recorded, *lists, info);
-  Result<StepGraphs> graphs = StepGraphs::make(recorded, most_graph_rows(sizes));
-  if (!graphs.ok()) return graphs.status();
   Result<WeightSums> sums = WeightSums::make(device, runner->weight_memory());
   if (!sums.ok()) return sums.status();
   Event ended[2];
   for (Event& event : ended)
     if (!device->check(Event::make(event), "an event after a step")) return device->status();
-  device->creation_done();
   return std::unique_ptr<Worker>(new Worker({std::move(device),
                                              std::move(runner).value(),
                                              std::move(inputs).value(),
                                              std::move(lists).value(),
                                              std::move(outputs).value(),
-                                             std::move(graphs).value(),
                                              std::move(sums).value(),
                                              {std::move(ended[0]), std::move(ended[1])}},
                                             info, sizes.draw_threads));
+}
+
+Status Worker::record(const ExecutorSizes& sizes) {
+  const CurrentDevice current(device_->index());
+  const StepGraphs::Parts recorded{*device_, runner_, inputs_, outputs_};
+  load_kernels(recorded, lists_, info_);
+  Result<StepGraphs> graphs = StepGraphs::make(recorded, most_graph_rows(sizes));
+  if (!graphs.ok()) return graphs.status();
+  graphs_ = std::move(graphs).value();
+  device_->creation_done();
+  return {};
 }
 
 Worker::Worker(Parts parts, const ExecutorInfo& info, int32_t draw_threads)
@@ -52,7 +59,6 @@ Worker::Worker(Parts parts, const ExecutorInfo& info, int32_t draw_threads)
       outputs_(std::move(parts.outputs)),
       host_sampling_(device_, info, draw_threads),
       transfers_(device_, runner_.pool().blocks()),
-      graphs_(std::move(parts.graphs)),
       sums_(std::move(parts.sums)),
       ended_{std::move(parts.ended[0]), std::move(parts.ended[1])} {}
 
@@ -62,91 +68,68 @@ Worker::~Worker() {
   transfers_.wait();
 }
 
-void Worker::start(const CheckedStep& step, int32_t turn, bool alone, StepResult& answer) {
-  const CurrentDevice current(device_->index());
+void Worker::begin(const CheckedStep& step, int32_t turn, bool alone, bool sends_down) {
   lists_.begin(alone);
   outputs_.start_slots(step, lists_);
   lists_.send(step.table_writes, "table edits", [&](const TableWrite* writes, int32_t count) {
     return write_tables(device_->stream(), writes, count, inputs_.tables());
   });
-  transfers_.send_down(step.plan.transfers);
+  if (sends_down) transfers_.send_down(step.plan.transfers);
   for (const BlockCopy& copy : step.plan.copies)
     if (copy.from != copy.to)
       device_->attempt("a block copy", [&] { return runner_.pool().copy(copy, device_->stream()); });
   transfers_.bring_up(step.plan.transfers, step.segments);
-  if (!step.plan.segments.empty()) run_rows(step, turn, answer);
-  transfers_.start_beside();
-  device_->attempt("an event after a step", [&] { return cudaEventRecord(ended_[turn].get(), device_->stream()); });
+  if (step.plan.segments.empty()) return;
+  placed_ = inputs_.place(step.rows, turn);
+  device_->attempt("a step's inputs", [&] { return inputs_.send(placed_, turn, device_->stream()); });
 }
 
-void Worker::run_rows(const CheckedStep& step, int32_t turn, StepResult& answer) {
-  const StepInputs::Placed inputs = inputs_.place(step.rows, turn);
-  device_->attempt("a step's inputs", [&] { return inputs_.send(inputs, turn, device_->stream()); });
+bool Worker::is_one_kernel(const CheckedStep& step) const {
   const Segment& first = step.plan.segments[0];
-  const bool as_one_kernel = step.rows.row_count() == 1 && (first.sample_count > 0 || first.all_logits) &&
-                             runner_.one_row_step_serves(first.position);
-  const Graph* const graph = step.graph_rows > 0 ? graphs_.find(step.graph_rows, as_one_kernel) : nullptr;
-  if (graph) {
-    device_->attempt("a decode step", [&] { return graph->launch(device_->stream()); });
-  } else {
-    outputs_.mark_rows(inputs);
-    if (as_one_kernel)
-      runner_.run_one_row(inputs);
-    else
-      runner_.run_layers(inputs);
-    return_logits(step, as_one_kernel, answer);
-    if (!as_one_kernel) runner_.run_sampled_logits(inputs);
-  }
-  if (step.adjusts) outputs_.adjust(runner_.logits(), inputs, step, lists_);
-  if (step.adjusts || !graph) outputs_.sample(runner_.logits(), inputs, true);
+  return step.rows.row_count() == 1 && (first.sample_count > 0 || first.all_logits) &&
+         runner_.one_row_step_serves(first.position);
+}
+
+void Worker::launch_graph(const CheckedStep& step) {
+  device_->attempt("a decode step", [&] { return graph_of(step)->launch(device_->stream()); });
+}
+
+void Worker::sample(const CheckedStep& step) {
+  if (step.adjusts) outputs_.adjust(runner_.logits(), placed_, step, lists_);
+  if (step.adjusts || !is_recorded(step)) outputs_.sample(runner_.logits(), placed_, true);
+}
+
+void Worker::return_rows(const CheckedStep& step, int32_t turn) {
   if (!step.plan.hooks.empty()) host_sampling_.send_rows(step.plan, runner_.logits());
-  return_scores(step.plan, turn);
-}
-
-// Computes the logits of segments that ask for those of all rows, and copies them to the answer. `there`: the logits of
-// the only row have been computed.
-void Worker::return_logits(const CheckedStep& step, bool there, StepResult& answer) {
-  const std::vector<Segment>& segments = step.plan.segments;
-  int64_t rows = 0;
-  for (const Segment& segment : segments) rows += segment.all_logits ? segment.token_count : 0;
-  answer.logits.resize(static_cast<size_t>(rows * info_.vocab_size));
-  float* out = answer.logits.data();
-  int32_t score_at = info_.slot_count;
-  for (const Segment& segment : segments)
-    for (int32_t done = 0; segment.all_logits && done < segment.token_count; done += runner_.logit_rows()) {
-      const int32_t first = segment.first_token + done,
-                    count = std::min(runner_.logit_rows(), segment.token_count - done);
-      if (!there) runner_.run_logits(first, count);
-      outputs_.return_logits(runner_.logits(), count, out);
-      out += int64_t{count} * info_.vocab_size;
-      if (!segment.scores) continue;
-      runner_.run_scores(first, count, score_at);
-      score_at += count;
-    }
-}
-
-void Worker::return_scores(const StepPlan& plan, int32_t turn) {
   int32_t rows = 0;
-  for (const Segment& segment : plan.segments)
+  for (const Segment& segment : step.plan.segments)
     if (segment.scores) rows = std::max(rows, info_.slot_count) + (segment.all_logits ? segment.token_count : 0);
   if (rows > 0) outputs_.return_scores(runner_.scores(), rows, turn);
 }
 
-Status Worker::finish(const StepPlan& plan, const Slots& slots, int32_t turn, const FloatState& float_state,
-                      StepResult& answer) {
+void Worker::end(int32_t turn) {
+  transfers_.start_beside();
+  device_->attempt("an event after a step", [&] { return cudaEventRecord(ended_[turn].get(), device_->stream()); });
+}
+
+Status Worker::wait(int32_t turn) {
   const CurrentDevice current(device_->index());
   device_->attempt("a step", [&] { return cudaEventSynchronize(ended_[turn].get()); });
   transfers_.wait();
-  if (!device_->ok()) {
+  if (exchange()) exchange()->look_for_lost();
+  if (!device_->ok())
     cudaStreamSynchronize(device_->stream());  // launches before the failure may still write to the host's memory
-    return device_->status();
-  }
+  return device_->status();
+}
+
+void Worker::answer(const StepPlan& plan, const Slots& slots, int32_t turn, const FloatState& float_state,
+                    StepResult& answer) {
+  const CurrentDevice current(device_->index());
   outputs_.read_samples(plan, turn, answer);
   if (!plan.hooks.empty()) host_sampling_.sample(plan, slots, float_state, answer);
   outputs_.read_scores(plan, runner_.weights(), turn, answer);
   for (const BlockTransfer& transfer : plan.transfers)
     if (transfer.way == BlockTransfer::Way::kDown && transfer.token_count < kBlockTokens) runner_.clear_tail(transfer);
-  return {};
 }
 
 Status Worker::set_head(const std::shared_ptr<const Checkpoint>& checkpoint) {

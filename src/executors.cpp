@@ -2,6 +2,7 @@
 #include "kaiju/run/executors.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <thread>
 
 #include "kaiju/backend/cpu.hpp"
@@ -144,19 +145,28 @@ int32_t threads_of(const ExecutorOptions& options) {
   return std::clamp(static_cast<int32_t>(std::thread::hardware_concurrency()), 1, 8);
 }
 
+std::optional<Products> products_called(const std::string& name) {
+  if (name == "auto") return Products::kAuto;
+  if (name == "own") return Products::kOwn;
+  if (name == "cublaslt") return Products::kCublasLt;
+  return std::nullopt;
+}
+
 #if KAIJU_CUDA
 Result<std::unique_ptr<Executor>> make_cuda(std::shared_ptr<const Checkpoint> checkpoint,
-                                            const ExecutorOptions& options, int32_t device) {
+                                            const ExecutorOptions& options, const std::vector<int32_t>& devices) {
   Result<Weights> weights = Weights::from(std::move(checkpoint));
   if (!weights.ok()) return weights.status();
   Result<ExecutorSizes> sizes = sizes_of(weights->config, options, true);
   if (!sizes.ok()) return sizes.status();
   sizes->graphs = options.graphs;
   sizes->products_file = options.products_file;
+  sizes->products = *products_called(options.products);
   sizes->kv_layout = sizes->backend = "cuda";
-  sizes->device = device;
+  sizes->device = devices.front();
   sizes->draw_threads = threads_of(options);
-  sizes->gpu = device - 1;
+  sizes->gpus.clear();
+  for (const int32_t device : devices) sizes->gpus.push_back(device - 1);
   return cuda::make_executor(std::move(weights).value(), *sizes);
 }
 #endif
@@ -171,6 +181,9 @@ Status check(const ExecutorOptions& options) {
     return invalid_argument("tokens per step must be 0 (as many as usual) to 65536, not " +
                             std::to_string(options.step_tokens));
   if (options.cache_bytes < 0) return invalid_argument("cache bytes must not be negative");
+  if (!products_called(options.products))
+    return invalid_argument("products are computed by \"auto\", \"own\" or \"cublaslt\", not \"" + options.products +
+                            "\"");
   return {};
 }
 
@@ -185,15 +198,8 @@ std::vector<std::string> backend_names() {
   return names;
 }
 
-// The device of the options, which the backend must be one of: an index in devices(); -1: none is named.
-static Result<int32_t> device_of(const ExecutorOptions& options) {
-  if (options.devices.empty()) return -1;
-  if (options.devices.size() > 1)
-    return Status(StatusCode::kUnsupported, std::to_string(options.devices.size()) +
-                                                " devices are named; an engine computes on one: create an engine for "
-                                                "each");
-  const std::vector<DeviceInfo> found = devices();
-  const int32_t index = options.devices.front();
+// A device that the backend of the options must compute on.
+static Status check_device(const ExecutorOptions& options, const std::vector<DeviceInfo>& found, int32_t index) {
   if (index < 0 || static_cast<size_t>(index) >= found.size())
     return invalid_argument("there is no device " + std::to_string(index) + "; devices are 0 to " +
                             std::to_string(found.size() - 1));
@@ -205,13 +211,33 @@ static Result<int32_t> device_of(const ExecutorOptions& options) {
       std::find(device.backends.begin(), device.backends.end(), options.backend) == device.backends.end())
     return invalid_argument("backend \"" + options.backend + "\" does not compute on device " + std::to_string(index) +
                             ", " + device.name);
-  return index;
+  return {};
+}
+
+// The devices of the options, as indices in devices(); empty: none is named.
+static Result<std::vector<int32_t>> devices_of(const ExecutorOptions& options) {
+  const std::vector<int32_t>& named = options.devices;
+  if (named.empty()) return named;
+  const std::vector<DeviceInfo> found = devices();
+  for (const int32_t index : named) KAIJU_TRY(check_device(options, found, index));
+  for (size_t i = 0; i < named.size() && named.size() > 1; ++i) {
+    if (named[i] == 0)
+      return Status(
+          StatusCode::kUnsupported,
+          std::to_string(named.size()) + " devices are named, and 0 is the processor: only GPUs share a model");
+    if (std::find(named.begin(), named.begin() + static_cast<std::ptrdiff_t>(i), named[i]) !=
+        named.begin() + static_cast<std::ptrdiff_t>(i))
+      return invalid_argument("device " + std::to_string(named[i]) + " is named twice");
+  }
+  return named;
 }
 
 // Whether options that name the device mean a GPU.
-static bool is_on_gpu([[maybe_unused]] const ExecutorOptions& options, [[maybe_unused]] int32_t device) {
+static bool is_on_gpu([[maybe_unused]] const ExecutorOptions& options,
+                      [[maybe_unused]] const std::vector<int32_t>& devices) {
 #if KAIJU_CUDA
-  return device > 0 || options.backend == "cuda" || (options.backend == "auto" && device < 0 && cuda::present());
+  if (!devices.empty()) return devices.front() > 0;
+  return options.backend == "cuda" || (options.backend == "auto" && cuda::present());
 #else
   return false;
 #endif
@@ -219,14 +245,20 @@ static bool is_on_gpu([[maybe_unused]] const ExecutorOptions& options, [[maybe_u
 
 static Result<std::unique_ptr<Executor>> make_checked(std::shared_ptr<const Checkpoint> checkpoint,
                                                       const ExecutorOptions& options) {
-  const Result<int32_t> device = device_of(options);
-  if (!device.ok()) return device.status();
+  Result<std::vector<int32_t>> devices = devices_of(options);
+  if (!devices.ok()) return devices.status();
 #if KAIJU_CUDA
-  if (is_on_gpu(options, device.value())) return make_cuda(std::move(checkpoint), options, std::max(device.value(), 1));
+  if (is_on_gpu(options, *devices)) {
+    if (devices->empty()) devices->push_back(1);
+    return make_cuda(std::move(checkpoint), options, *devices);
+  }
 #else
   if (options.backend == "cuda")
     return Status(StatusCode::kUnsupported, "this build has no CUDA backend: configure with -DKAIJU_CUDA=ON");
 #endif
+  if (products_called(options.products) == Products::kCublasLt)
+    return Status(StatusCode::kUnsupported,
+                  "cuBLASLt computes on GPUs alone: leave products \"auto\", or ask for backend \"cuda\"");
   if (options.backend == "reference")
     return make(std::make_unique<ReferenceBackend>(), std::move(checkpoint), options, "reference", 1);
   const int32_t threads = threads_of(options);
@@ -249,27 +281,43 @@ static int64_t gpu_extra_bytes(const ModelConfig& config, int64_t slots, int64_t
   return sums + workspace / 8 + kRounding;
 }
 
+// Whether GPUs that share a model have a part each of this tensor.
+static bool is_divided(const std::string& name) {
+  for (const char* const matrix : {"attn.q", "attn.o", "ffn.up", "ffn.down"})
+    if (name.find(std::string(matrix) + ".weight") != std::string::npos) return true;
+  return false;
+}
+
 Result<MemoryNeed> memory_need(const Checkpoint& checkpoint, const ExecutorOptions& options) {
   using Answer = Result<MemoryNeed>;
   return guarded<Answer>([&]() -> Answer {
     KAIJU_TRY(check(options));
-    const Result<int32_t> device = device_of(options);
-    if (!device.ok()) return device.status();
-    const bool on_gpu = is_on_gpu(options, device.value());
-    const ModelConfig& config = checkpoint.config();
+    const Result<std::vector<int32_t>> devices = devices_of(options);
+    if (!devices.ok()) return devices.status();
+    const bool on_gpu = is_on_gpu(options, *devices);
+    const int64_t share = std::max<int64_t>(1, static_cast<int64_t>(devices->size()));  // GPUs that share the model
+    ModelConfig config = checkpoint.config();
+    config.n_heads /= static_cast<int32_t>(share);
+    config.d_ff /= static_cast<int32_t>(share);
     Result<ExecutorSizes> sizes = sizes_of(config, options, on_gpu);
     if (!sizes.ok()) return sizes.status();
     Slots slots;
     slots.create(config, *sizes);
     MemoryNeed need;
-    need.device = on_gpu ? std::max(device.value(), 1) : 0;
+    need.device = !on_gpu ? 0 : devices->empty() ? 1 : devices->front();
     need.kv = slots.info().cache_bytes();
     need.workspace =
         workspace_bytes(config, on_gpu || ProjectsPacked<CpuBackend>, sizes->step_tokens, sizes->slot_count);
     if (on_gpu) need.workspace += gpu_extra_bytes(config, sizes->slot_count, need.workspace);
+    constexpr int64_t kCublasLtBytes = int64_t{240} << 20;
+    if (products_called(options.products) == Products::kCublasLt) need.workspace += kCublasLtBytes;
+    if (share > 1)  // sums that GPUs exchange, and logits
+      need.workspace += 2 * int64_t{sizeof(int32_t)} * sizes->step_tokens * config.d_model +
+                        int64_t{sizeof(float)} * sizes->slot_count * config.vocab_size;
     for (const TensorInfo& tensor : checkpoint.tensors()) {
       if (tensor.name == "tokenizer") continue;
-      const auto bytes = static_cast<int64_t>(tensor.bytes.size());
+      auto bytes = static_cast<int64_t>(tensor.bytes.size());
+      if (is_divided(tensor.name)) bytes = (bytes + share - 1) / share;
       need.weights += tensor.dtype == DType::kF32 ? 2 * bytes : bytes;  // the constants that are made of it
     }
     return need;

@@ -52,6 +52,7 @@ void for_fields(const Visit& visit) {
   KAIJU_FIELD("banned_phrases", options.banned_phrases);
   KAIJU_FIELD("loop_guard", options.loop_guard);
   KAIJU_FIELD("guided", options.guided);
+  KAIJU_FIELD("begun_tokens", options.begun_tokens);
   KAIJU_FIELD("hooked", hooked);
   KAIJU_FIELD("priority", options.priority);
   KAIJU_FIELD("character", options.scope.character);

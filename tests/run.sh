@@ -18,6 +18,10 @@ tools="$root/build/tools"
 "$tools/bin/pip" install -q -r "$root/tests/server/requirements.txt" ||
   echo "going on without: the server is not asked by OpenAI's client nor heard by a router, which want openai, pyzmq and msgpack from PyPI" >&2
 
+need_packages haproxy iproute2 util-linux || echo "going on without: no fleet is broken, which wants haproxy, ip and unshare" >&2
+"$tools/bin/pip" install -q -r "$root/tests/fleet/requirements.txt" ||
+  echo "going on without: the files for Kubernetes and compose are not checked, which wants kubernetes-validate and check-jsonschema from PyPI" >&2
+
 "$tools/bin/pip" install -q -r "$root/examples/gate/requirements.txt" ||
   echo "going on without: kaiju-gate is not tested, which wants scikit-learn and matplotlib from PyPI" >&2
 

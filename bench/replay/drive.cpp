@@ -117,9 +117,11 @@ class Driver {
     driven_.figures.host_seconds += seconds_since(start);
     if (!submitted.ok()) return submitted.status();
     place.busy = true;
-    if (options_.sample_every > 0) running.prompt = tokens_;
+    if (options_.sample_every > 0 && may_be_sampled(request)) running.prompt = tokens_;
     return {};
   }
+
+  bool may_be_sampled(const Request& request) const { return request.conversation < options_.sample_below; }
 
   SamplingParams sampling_of(const Request& request) const {
     SamplingParams sampling = options_.sampling;
@@ -234,7 +236,7 @@ class Driver {
       replies_[content] = running.reply;
       first_of_[content] = trace_.prompt_tokens(request);
     }
-    if (options_.sample_every > 0 && trace_.measured(request) && !running.reply.empty() &&
+    if (options_.sample_every > 0 && trace_.measured(request) && !running.reply.empty() && may_be_sampled(request) &&
         sampled_++ % options_.sample_every == 0)
       driven_.samples.push_back({std::move(running.prompt), std::move(running.reply), sampling_of(request)});
     running = {};

@@ -52,6 +52,7 @@ struct DriveOptions {
   SamplingParams sampling;           // of every request; the seed is its reply's own
   bool replies_from_engine = false;  // prompts repeat the replies of the engine; else those of the trace
   int32_t sample_every = 0;          // keeps one in so many measured requests with a reply; 0: none
+  int32_t sample_below = INT32_MAX;  // of conversations with lower numbers
 };
 
 struct Driven {

@@ -278,26 +278,57 @@ namespace {
 Trace with_characters(const ChatsOptions& options) {
   Trace trace;
   trace.characters = true;
-  for (int32_t i = 0; i < options.characters; ++i) trace.add(kNone, options.prompt_tokens, i + 1);
+  const int32_t before = options.cast * options.characters;
+  for (int32_t i = 0; i < options.characters; ++i) trace.add(kNone, options.prompt_tokens, before + i + 1);
   return trace;
+}
+
+// The last content that is a character's.
+int32_t last_character(const ChatsOptions& options) { return (options.cast + 1) * options.characters; }
+
+// Cumulative, by rank.
+std::vector<double> popularity_of(const ChatsOptions& options) {
+  std::vector<double> popularity;
+  double sum = 0;
+  for (int32_t rank = 1; rank <= options.characters; ++rank) popularity.push_back(sum += std::pow(rank, -options.zipf));
+  return popularity;
+}
+
+struct Chat {
+  int32_t character = 0;
+  double first_seconds = 0;  // when its first message comes
+  int32_t history_tokens = 0;
+};
+
+Chat chat_of(const ChatsOptions& options, const std::vector<double>& popularity, int32_t conversation) {
+  Dice dice(options.seed, static_cast<uint32_t>(conversation));
+  const auto character = std::upper_bound(popularity.begin(), popularity.end() - 1, dice.uniform() * popularity.back());
+  Chat chat;
+  chat.character = static_cast<int32_t>(character - popularity.begin());
+  chat.first_seconds = options.every_seconds * dice.uniform();
+  const int32_t turn = options.user_tokens + options.reply_tokens;
+  chat.history_tokens = static_cast<int32_t>(dice.uniform() * (2.0 * options.history_tokens / turn + 1)) * turn;
+  return chat;
+}
+
+// The last text of what it said before the trace begins.
+int32_t add_history(Trace& trace, const ChatsOptions& options, const Chat& chat, int32_t conversation) {
+  if (chat.history_tokens == 0) return chat.character;
+  return trace.add(chat.character, chat.history_tokens, last_character(options) + 1 + conversation);
 }
 
 }  // namespace
 
 Trace make_chats(const ChatsOptions& options) {
   Trace trace = with_characters(options);
+  const std::vector<double> popularity = popularity_of(options);
   trace.conversation_count = options.first_conversation + options.conversations;
   trace.measured_from = options.measured_from;
-  std::vector<double> popularity;  // cumulative
-  double sum = 0;
-  for (int32_t rank = 1; rank <= options.characters; ++rank) popularity.push_back(sum += std::pow(rank, -options.zipf));
-  int32_t contents = options.characters;
+  int32_t contents = last_character(options) + trace.conversation_count;
   for (int32_t c = options.first_conversation; c < trace.conversation_count; ++c) {
-    Dice dice(options.seed, static_cast<uint32_t>(c));
-    auto leaf = static_cast<int32_t>(std::upper_bound(popularity.begin(), popularity.end() - 1, dice.uniform() * sum) -
-                                     popularity.begin());
-    for (double seconds = options.every_seconds * dice.uniform(); seconds < options.seconds;
-         seconds += options.every_seconds) {
+    const Chat chat = chat_of(options, popularity, c);
+    int32_t leaf = add_history(trace, options, chat, c);
+    for (double seconds = chat.first_seconds; seconds < options.seconds; seconds += options.every_seconds) {
       const int32_t prompt = trace.add(leaf, options.user_tokens, ++contents);
       leaf = trace.add(prompt, options.reply_tokens, ++contents, trace.texts[static_cast<size_t>(prompt)].end);
       trace.requests.push_back(
@@ -313,6 +344,16 @@ Trace make_prompts(const ChatsOptions& options, int32_t first, int32_t count) {
   Trace trace = with_characters(options);
   trace.conversation_count = count;
   for (int32_t i = 0; i < count; ++i) trace.requests.push_back({0, first + i, kNone, i, RequestKind::kEarlier, true});
+  return trace;
+}
+
+Trace make_histories(const ChatsOptions& options, int32_t first, int32_t count) {
+  Trace trace = with_characters(options);
+  const std::vector<double> popularity = popularity_of(options);
+  trace.conversation_count = first + count;
+  for (int32_t c = first; c < first + count; ++c)
+    trace.requests.push_back(
+        {0, add_history(trace, options, chat_of(options, popularity, c), c), kNone, c, RequestKind::kEarlier, true});
   return trace;
 }
 

@@ -49,8 +49,11 @@ struct ChatsOptions {
   int32_t conversations = 0;
   int32_t first_conversation = 0;  // the first one's number; traces in one cache take different numbers
   int32_t characters = 1;
-  double zipf = 1;  // the r-th character is chosen r^-zipf as often as the first; 0: all alike
+  int32_t cast = 0;  // which characters: two casts have nothing in common
+  double zipf = 1;   // the r-th character is chosen r^-zipf as often as the first; 0: all alike
   int32_t prompt_tokens = 0, user_tokens = 0, reply_tokens = 0;
+  // Of what a conversation said before the trace begins: uniform from none to twice as many, in whole turns.
+  int32_t history_tokens = 0;
   double every_seconds = 60;
   double seconds = 60, measured_from = 0;
 };
@@ -58,5 +61,7 @@ Trace make_chats(const ChatsOptions& options);
 // Asks once, without a reply, for the prompts of its characters [first, first + count): to fill a cache before
 // make_chats.
 Trace make_prompts(const ChatsOptions& options, int32_t first, int32_t count);
+// The same for the histories of its conversations [first, first + count), each in its conversation.
+Trace make_histories(const ChatsOptions& options, int32_t first, int32_t count);
 
 }  // namespace kaiju::replay

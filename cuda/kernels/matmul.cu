@@ -39,8 +39,12 @@ cudaError_t matmul_with_tile(cudaStream_t stream, const Chip& chip, const Tile& 
       return matmul_of<MatmulKind::kUp>(stream, chip, tile, args);
     case MatmulKind::kAddLinear:
       return matmul_of<MatmulKind::kAddLinear>(stream, chip, tile, args);
-    default:
+    case MatmulKind::kAddDown:
       return matmul_of<MatmulKind::kAddDown>(stream, chip, tile, args);
+    case MatmulKind::kSums:
+      return matmul_of<MatmulKind::kSums>(stream, chip, tile, args);
+    default:
+      return matmul_of<MatmulKind::kSumsDown>(stream, chip, tile, args);
   }
 }
 

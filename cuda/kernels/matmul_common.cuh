@@ -14,7 +14,7 @@ constexpr int32_t kWarps = kThreads / 32;
 constexpr int32_t kStep = 64;  // summed index of one step; divides every `in`
 
 template <MatmulKind kKind>
-constexpr Sign kActivation = kKind == MatmulKind::kAddDown ? Sign::kUnsigned : Sign::kSigned;
+constexpr Sign kActivation = kHasUnsignedInput<kKind> ? Sign::kUnsigned : Sign::kSigned;
 
 // 16 bytes of weights, past the L1 cache.
 __device__ __forceinline__ uint4 load_once(const int8_t* p) {

@@ -43,7 +43,7 @@ class TileConsumer {
   using Block = TileBlock<kKind, kRows, kOuts, kSplit, kShare>;
   using S = typename Block::S;
   using Sums = int32_t[S::kTiles][kOuts / 2];
-  static constexpr Sign kSign = kKind == MatmulKind::kAddDown ? Sign::kUnsigned : Sign::kSigned;
+  static constexpr Sign kSign = kHasUnsignedInput<kKind> ? Sign::kUnsigned : Sign::kSigned;
 
  public:
   __device__ __forceinline__ explicit TileConsumer(const Block& block) : b_(block) {}

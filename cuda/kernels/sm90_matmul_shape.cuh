@@ -42,9 +42,10 @@ struct Shape {
   static constexpr int kBlocksByRegisters = kIsBeside ? 4 : kBlocks;
 
   // ---- outputs ----
-  // A lane has kRun neighbouring outputs of each group. Floats go by four, for whole sectors; of a tile split in four a
-  // block stores only four of a lane's eight anyway.
-  static constexpr bool kByFour = kOuts % 32 != 0 || (kKind == MatmulKind::kLinear && kSplit < 4);
+  // A lane has kRun neighbouring outputs of each group. Floats and sums go by four, for whole sectors; of a tile split
+  // in four a block stores only four of a lane's eight anyway.
+  static constexpr bool kStoresWords = kKind == MatmulKind::kLinear || kStoresSums<kKind>;
+  static constexpr bool kByFour = kOuts % 32 != 0 || (kStoresWords && kSplit < 4);
   static constexpr int kGroup = kByFour ? 16 : 32, kGroups = kOuts / kGroup;
   static constexpr int kRun = kGroup / 4;
 

@@ -75,7 +75,8 @@ CublasLtMatmul part(CublasLtMatmul matmul, int32_t first, int32_t rows) {
 
 class OpenCublasLt final : public CublasLt {
  public:
-  OpenCublasLt(const CublasLtApi& api, std::shared_ptr<Device> device) : api_(api), device_(std::move(device)) {}
+  OpenCublasLt(const CublasLtApi& api, std::shared_ptr<Device> device, bool always)
+      : api_(api), device_(std::move(device)), least_rows_(always ? 0 : kLeastRows) {}
   ~OpenCublasLt() override {
     if (handle_) api_.destroy(handle_);
   }
@@ -210,7 +211,7 @@ class OpenCublasLt final : public CublasLt {
   const std::optional<Algorithm>& choice(int32_t out, int32_t in, int32_t rows) {
     const MatmulSize size{out, in, row_count(rows)};
     const auto [at, fresh] = choices_.try_emplace(size);
-    if (fresh && size.rows >= kLeastRows)
+    if (fresh && size.rows >= least_rows_)
       if (const std::vector<Algorithm> offered = offers(size, 1); !offered.empty()) at->second = offered[0];
     return at->second;
   }
@@ -257,10 +258,12 @@ class OpenCublasLt final : public CublasLt {
       return taken ? time : HUGE_VALF;
     };
     std::optional<Algorithm> best;
-    float least = milliseconds([&](const CublasLtMatmul& matmul) {
-      multiply_ourselves(matmul);
-      return true;
-    });
+    float least = HUGE_VALF;
+    if (least_rows_ > 0)
+      least = milliseconds([&](const CublasLtMatmul& matmul) {
+        multiply_ourselves(matmul);
+        return true;
+      });
     for (const Algorithm& algorithm : offers({alike[0].args.out, alike[0].args.in, rows}, kOffers)) {
       const float time =
           milliseconds([&](const CublasLtMatmul& matmul) { return run(algorithm, matmul) == CUBLAS_STATUS_SUCCESS; });
@@ -299,6 +302,7 @@ class OpenCublasLt final : public CublasLt {
 
   const CublasLtApi& api_;
   std::shared_ptr<Device> device_;
+  int32_t least_rows_;  // that it serves unsearched; 0: it always serves, and a search does not try our own kernel
   cublasLtHandle_t handle_ = nullptr;
   cublasLtMatmulDescOpaque_t operation_{};
   cublasLtMatmulPreferenceOpaque_t preference_{};
@@ -308,10 +312,10 @@ class OpenCublasLt final : public CublasLt {
 
 }  // namespace
 
-Result<std::unique_ptr<CublasLt>> CublasLt::open(std::shared_ptr<Device> device) {
+Result<std::unique_ptr<CublasLt>> CublasLt::open(std::shared_ptr<Device> device, bool always) {
   const CublasLtApi* const api = CublasLtApi::get();
   if (!api) return std::unique_ptr<CublasLt>();
-  auto opened = std::make_unique<OpenCublasLt>(*api, std::move(device));
+  auto opened = std::make_unique<OpenCublasLt>(*api, std::move(device), always);
   KAIJU_TRY(opened->take_memory());
   return std::unique_ptr<CublasLt>(std::move(opened));
 }
@@ -322,7 +326,7 @@ Result<std::unique_ptr<CublasLt>> CublasLt::open(std::shared_ptr<Device> device)
 
 namespace kaiju::cuda {
 
-Result<std::unique_ptr<CublasLt>> CublasLt::open(std::shared_ptr<Device>) { return std::unique_ptr<CublasLt>(); }
+Result<std::unique_ptr<CublasLt>> CublasLt::open(std::shared_ptr<Device>, bool) { return std::unique_ptr<CublasLt>(); }
 
 }  // namespace kaiju::cuda
 

@@ -22,8 +22,9 @@ struct CublasLtMatmul {
 
 class CublasLt {
  public:
-  // Takes all memory. Null where there is no such library, or the build does without (KAIJU_CUBLASLT).
-  static Result<std::unique_ptr<CublasLt>> open(std::shared_ptr<Device> device);
+  // Takes all memory. Null where there is no such library, or the build does without (KAIJU_CUBLASLT). `always`: it
+  // serves every matmul of more than one row that it can, not those alone where it is the faster way.
+  static Result<std::unique_ptr<CublasLt>> open(std::shared_ptr<Device> device, bool always = false);
   virtual ~CublasLt() = default;
 
   // Chooses what serves every shape among `matmuls`, up to as many rows as theirs, and runs each choice once, since
@@ -32,7 +33,7 @@ class CublasLt {
   // everything that cuBLASLt offers and our own kernel, and added to it. Writes to the results of `matmuls`.
   virtual Status choose(std::span<const CublasLtMatmul> matmuls, const std::string& file) = 0;
 
-  // Whether multiply() is the faster way for a matmul of this shape.
+  // Whether multiply() is the way for a matmul of this shape.
   virtual bool serves(int32_t rows, int32_t out, int32_t in) = 0;
   // Failures are kept by the device.
   virtual void multiply(const CublasLtMatmul& matmul) = 0;

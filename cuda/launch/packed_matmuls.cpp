@@ -25,7 +25,7 @@ std::vector<PackedMatmul> packed_matmuls_of(const ModelConfig& config, int32_t l
   return all;
 }
 
-std::vector<MatmulShape> matmul_shapes(const ModelConfig& config) {
+std::vector<MatmulShape> matmul_shapes(const ModelConfig& config, int32_t tokens) {
   std::vector<MatmulShape> shapes;
   const auto add = [&](int32_t out, int32_t in, bool behind_attention = false) {
     if (std::none_of(shapes.begin(), shapes.end(), [&](const MatmulShape& shape) {
@@ -36,7 +36,7 @@ std::vector<MatmulShape> matmul_shapes(const ModelConfig& config) {
   for (int32_t layer = 0; layer < static_cast<int32_t>(config.layers.size()); ++layer)
     for (const PackedMatmul& matmul : packed_matmuls_of(config, layer))
       add(matmul.out, matmul.in, matmul.operation == Operation::kAddLinear);
-  add(config.vocab_size, config.d_model);
+  add(tokens > 0 ? tokens : config.vocab_size, config.d_model);
   if (config.label_count() > 0) add(config.label_count(), config.d_model);
   return shapes;
 }

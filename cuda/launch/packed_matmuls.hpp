@@ -18,7 +18,8 @@ struct PackedMatmul {
 // In the order in which a step computes them.
 std::vector<PackedMatmul> packed_matmuls_of(const ModelConfig& config, int32_t layer);
 
-// Of all matmuls of a step, the logits' and the classifier's included, each once.
-std::vector<MatmulShape> matmul_shapes(const ModelConfig& config);
+// Of all matmuls of a step, the logits' and the classifier's included, each once. `tokens`: that a GPU computes logits
+// of; 0: the whole vocabulary.
+std::vector<MatmulShape> matmul_shapes(const ModelConfig& config, int32_t tokens = 0);
 
 }  // namespace kaiju::cuda

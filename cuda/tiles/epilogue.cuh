@@ -1,5 +1,5 @@
 // Epilogues: compute a matmul's results from its exact int32 sums. There are four kinds (docs/arithmetic.md, section
-// 4).
+// 4), and two that keep the sums.
 #pragma once
 
 #include "../kernels.hpp"
@@ -10,6 +10,10 @@ namespace kaiju::cuda {
 // Stores the sum of output n of the row that begins at `at` = row * out.
 template <MatmulKind kKind>
 __device__ __forceinline__ void store_sum(const MatmulArgs& args, int64_t at, int32_t n, int32_t sum) {
+  if constexpr (kStoresSums<kKind>) {
+    static_cast<int32_t*>(args.result)[at + n] = sum;
+    return;
+  }
   const float scale = args.scale[n];
   if constexpr (kKind == MatmulKind::kLinear) {
     static_cast<float*>(args.result)[at + n] = arith::mul(static_cast<float>(sum), scale);
@@ -70,7 +74,11 @@ __device__ __forceinline__ Bf16Run<kCount> residuals_added(const Bf16Run<kCount>
 template <MatmulKind kKind, int kCount>
 __device__ __forceinline__ void store_sums(const MatmulArgs& args, int64_t at, const int32_t (&sum)[kCount],
                                            const float (&scale)[kCount], const Bf16Run<kCount>& before) {
-  if constexpr (kKind == MatmulKind::kLinear) {
+  if constexpr (kStoresSums<kKind>) {
+    auto* out = reinterpret_cast<int4*>(static_cast<int32_t*>(args.result) + at);
+#pragma unroll
+    for (int i = 0; i < kCount; i += 4) out[i / 4] = {sum[i], sum[i + 1], sum[i + 2], sum[i + 3]};
+  } else if constexpr (kKind == MatmulKind::kLinear) {
     auto* out = reinterpret_cast<float4*>(static_cast<float*>(args.result) + at);
 #pragma unroll
     for (int i = 0; i < kCount; i += 4)

@@ -113,6 +113,7 @@ def ask(connection, chat, event_number, max_tokens):
     body = json.dumps(
         {
             "prompt_cache_key": f"character-{chat.character}",
+            "session_params": {"session_id": f"character-{chat.character}"},  # where vllm-router looks for one
             "messages": chat.messages,
             "model": "any",
             "max_tokens": max_tokens,

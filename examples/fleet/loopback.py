@@ -7,6 +7,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,6 +22,8 @@ SERVERS = 3
 PORTS = ("KAIJU_BY_CHARACTER", "KAIJU_IN_TURN")
 ALONE = "one server with the memory of three"
 VLLM = "vllm-router"
+# Requests of a session stay at one server. The body's field session_params.session_id names it: here, the character.
+SESSIONS = ("--kv-aware-session-affinity-ttl-secs", "3600")
 
 
 def free_ports(count):
@@ -58,20 +61,23 @@ def start_server(arguments, cache_mib, told=None):
     return process, int(found[1])
 
 
+def find_haproxy():
+    program = shutil.which("haproxy", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+    if not program:
+        raise files.Refused("haproxy is missing: apt-get install haproxy")
+    return program
+
+
 def start_router(ports, balance_factor):
     names = [f"KAIJU_SERVER_{i + 1}" for i in range(SERVERS)] + list(PORTS)
-    where = dict(zip(names, ports + free_ports(len(PORTS))))
+    where = dict(zip(names, [f"127.0.0.1:{port}" for port in ports] + free_ports(len(PORTS))))
     environment = {
         **os.environ,
         "KAIJU_BALANCE_FACTOR": str(balance_factor),
         **{name: str(port) for name, port in where.items()},
     }
     config = os.path.join(files.HERE, "haproxy.cfg")
-    program = next((path for path in ("/usr/sbin/haproxy", "haproxy") if os.path.exists(path)), "haproxy")
-    try:
-        process = subprocess.Popen([program, "-db", "-q", "-f", config], env=environment)
-    except FileNotFoundError as error:
-        raise files.Refused("haproxy is missing: apt-get install haproxy") from error
+    process = subprocess.Popen([find_haproxy(), "-db", "-q", "-f", config], env=environment)
     until = time.monotonic() + 20
     while time.monotonic() < until and process.poll() is None:
         try:
@@ -83,13 +89,14 @@ def start_router(ports, balance_factor):
     raise files.Refused("haproxy did not start")
 
 
-def start_vllm_router(arguments, ports, told):
+def start_vllm_router(arguments, ports, told, more):
     """vllm-router with kv_aware: it asks a server for a prompt's tokens, and sends the prompt to whichever holds most."""
     port, metrics = free_ports(2)
     servers = [f"http://127.0.0.1:{one}" for one in ports]
     command = [arguments.vllm_router, "--policy", "kv_aware", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--prometheus-port", str(metrics), "--kv-event-block-size", "64", "--kv-event-model", "kaiju"]
     command += ["--log-level", "error", "--worker-urls", *servers]
+    command += more
     for server, (events, replay) in zip(servers, told):
         command += ["--kv-event-source", f"{server}=tcp://127.0.0.1:{events}"]
         command += ["--kv-event-replay-source", f"{server}=tcp://127.0.0.1:{replay}"]
@@ -110,13 +117,13 @@ def number_of(port, name):
     return float(re.search(rf"^{name}(?:{{[^}}]*}})? (\S+)$", text, re.M)[1])
 
 
-def restart_vllm_router(arguments, router, ports, told):
+def restart_vllm_router(arguments, router, ports, told, more):
     """Kills the router, and returns it started again, its port, and the seconds until it was told of all caches."""
     snapshots = [number_of(port, "kaiju_kv_event_snapshots_total") for port in ports]
     router.kill()
     router.wait()
     begin = time.monotonic()
-    router, port = start_vllm_router(arguments, ports, told)
+    router, port = start_vllm_router(arguments, ports, told, more)
     while any(number_of(one, "kaiju_kv_event_snapshots_total") == before for one, before in zip(ports, snapshots)):
         if time.monotonic() > begin + 60:
             raise files.Refused("vllm-router was not told of the caches")
@@ -145,8 +152,9 @@ def tokens_computed(port):
     ]
 
 
-def measure(arguments, way, balance_factor):
-    """One way of routing, named by its port, with empty caches. `way` None: one server with the memory of all."""
+def measure(arguments, way, how):
+    """One way of routing, named by its port, with empty caches. `way` None: one server with the memory of all. `how`:
+    HAProxy's balance factor, or more options of vllm-router."""
     count = 1 if way is None else SERVERS
     told = [free_ports(2) for _ in range(count)] if way == VLLM else [None] * count
     started = [start_server(arguments, arguments.cache_mib * SERVERS // count, one) for one in told]
@@ -155,10 +163,10 @@ def measure(arguments, way, balance_factor):
         if way is None:
             port = ports[0]
         elif way == VLLM:
-            router, port = start_vllm_router(arguments, ports, told)
+            router, port = start_vllm_router(arguments, ports, told, how)
             processes.insert(0, router)
         else:
-            router, where = start_router(ports, balance_factor)
+            router, where = start_router(ports, how)
             processes.insert(0, router)
             port = where[way]
         traffic = chats.Traffic(arguments.characters, arguments.chats, arguments.requests, seed=arguments.seed)
@@ -169,7 +177,7 @@ def measure(arguments, way, balance_factor):
         restarted = {}
         if way == VLLM:
             processes[0], _, restarted["router_restart_seconds"] = restart_vllm_router(
-                arguments, processes[0], ports, told
+                arguments, processes[0], ports, told, how
             )
     finally:
         stop(processes)
@@ -206,12 +214,13 @@ def compare(arguments):
         "in turn": (PORTS[1], 0),
     }
     if arguments.vllm_router:
-        ways["vllm-router, by the KV that is cached"] = (VLLM, 0)
+        ways["vllm-router, by cached KV and load"] = (VLLM, ())
+        ways["vllm-router, the same, characters as sessions"] = (VLLM, SESSIONS)
     ways[ALONE] = (None, 0)
     rows, replies = {}, {}
-    for name, (way, bound) in ways.items():
+    for name, (way, how) in ways.items():
         print(f"{name} ...", file=sys.stderr)
-        rows[name], replies[name] = measure(arguments, way, bound)
+        rows[name], replies[name] = measure(arguments, way, how)
     alone = replies[ALONE]
     for name, row in rows.items():
         row["replies_as_one_server"] = sum(replies[name].get(number) == reply for number, reply in alone.items())
@@ -257,4 +266,5 @@ def main():
         sys.exit(f"loopback.py: {refused}")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,10 @@
 // /characters over HTTP: cards that are read, their versions, pictures, and who may change them.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "failure.hpp"
+#include "moves.hpp"
 #include "routes.hpp"
 
 namespace kaiju::server {
@@ -75,11 +78,31 @@ Json made_json(Character character, const NewCharacter& made) {
   return character_json(character, card_in(made.canonical), true);
 }
 
+Region region_of(const Cast& cast) { return {cast.region, cast.head}; }
+
+asio::awaitable<Region> newest_region(StoredChats& chats, std::string id) {
+  std::vector<ChatCharacter> wanted;
+  wanted.push_back(ChatCharacter{std::move(id), 0});
+  const Cast cast = co_await chats.load_cast(std::move(wanted), std::string());
+  co_return region_of(cast);
+}
+
+// The description of a new version is computed before its first chat needs it. Chats of other versions go on with
+// theirs.
+asio::awaitable<void> warm_newest(StoredChats& chats, std::string id) {
+  Wish made;
+  made.region = co_await newest_region(chats, id);
+  made.card = std::move(id);
+  made.tells = true;
+  chats.service.moves->wish(std::move(made));
+}
+
 asio::awaitable<void> create_character(StoredChats& chats, Exchange& exchange) {
   NewCharacter made = character_in(chats, exchange);
   made.owner = chats.owner(exchange);
   const Character character = co_await chats.store.get<Character>(
       [&made](Store& store) { return store.create_character(slug_of(made.name), made); });
+  co_await warm_newest(chats, character.id);
   co_await exchange.answer(made_json(character, made), 201);
 }
 
@@ -88,6 +111,7 @@ asio::awaitable<void> add_version(StoredChats& chats, Exchange& exchange) {
   const std::string id = co_await changeable_id(chats, exchange);
   const Character character =
       co_await chats.store.get<Character>([&](Store& store) { return store.add_version(id, made); });
+  co_await warm_newest(chats, id);
   co_await exchange.answer(made_json(character, made), 201);
 }
 
@@ -146,7 +170,25 @@ asio::awaitable<void> restore_character(StoredChats& chats, Exchange& exchange) 
   co_await show_character(chats, exchange);
 }
 
+asio::awaitable<std::vector<Region>> newest_regions(StoredChats& chats, size_t most) {
+  const std::function<Result<std::vector<Character>>(Store&)> list = [](Store& from) { return from.characters(); };
+  std::vector<Character> characters = co_await chats.store.get(list);
+  std::erase_if(characters, [](const Character& one) { return one.retired; });
+  std::sort(characters.begin(), characters.end(),
+            [](const Character& a, const Character& b) { return a.created_ms > b.created_ms; });
+  std::vector<Region> regions;
+  for (const Character& one : characters) {
+    if (regions.size() == most) break;
+    regions.push_back(co_await newest_region(chats, one.id));
+  }
+  co_return regions;
+}
+
 }  // namespace
+
+std::function<asio::awaitable<std::vector<Region>>(size_t most)> store_regions(StoredChats& chats) {
+  return [&chats](size_t most) { return newest_regions(chats, most); };
+}
 
 void add_character_routes(StoredChats& chats) {
   chats.route("POST", "/characters", create_character);

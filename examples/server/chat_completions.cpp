@@ -4,9 +4,11 @@
 
 #include <algorithm>
 
+#include "begun.hpp"
 #include "failure.hpp"
 #include "grammar.hpp"
 #include "messages.hpp"
+#include "moves.hpp"
 #include "openai.hpp"
 
 namespace kaiju::server {
@@ -48,13 +50,25 @@ class ChatCompletion : public Completion {
   }
 
  private:
+  // The tokens of its replies, which another server may have generated.
+  asio::awaitable<void> prepare() override {
+    const std::vector<Message> messages = read_messages(fields_, service_.chat());
+    Scope scope;
+    scope.salt = service_.tenants.salt(tenant_, fields_.text("cache_salt"));
+    scope.tenant = tenant_.name;
+    std::vector<std::string> names = Transcripts::names_in_hex(scope.salt, messages);
+    co_await service_.moves->bring_history(std::move(names), std::move(scope));
+  }
+
   std::vector<Asked> read_prompts() override {
     messages_ = read_messages(fields_, service_.chat());
     salt_ = service_.tenants.salt(tenant_, fields_.text("cache_salt"));
     prompt_ = prompt_of(service_, salt_, messages_, true);
+    prompt_.tokens = read_prompt_tokens(fields_, service_, std::move(prompt_.tokens));
     logprobs_.resize(static_cast<size_t>(wanted_.best_of), Json::array());
     Asked asked{prompt_.tokens, newest_text(messages_)};
     name_character(asked);
+    scope_ = {asked.character, asked.shared_tokens, salt_, tenant_.name};
     return {std::move(asked)};
   }
 
@@ -104,7 +118,7 @@ class ChatCompletion : public Completion {
     for (const Choice& choice : runs_[0].choices)
       if (choice.done() && !choice.tokens.empty() && choice.reason != DoneReason::kStopString)
         keep_reply(service_, salt_, messages_, prompt_, choice.text, choice.tokens,
-                   choice.reason == DoneReason::kStopToken, at_->name);
+                   choice.reason == DoneReason::kStopToken, at_->name, scope_);
   }
 
   Json whole_choice(size_t, size_t choice) const override {
@@ -112,30 +126,33 @@ class ChatCompletion : public Completion {
             {"logprobs", wanted_.logprobs ? Json{{"content", logprobs_[choice]}, {"refusal", nullptr}} : Json()}};
   }
 
-  std::string delta(size_t choice, Json what, Json logprobs = {}, const char* finish = nullptr) const {
-    return chunk(
-        0, choice,
-        {{"delta", std::move(what)}, {"logprobs", std::move(logprobs)}, {"finish_reason", text_or_null(finish)}});
+  Json delta(Json what, Json logprobs = {}, const char* finish = nullptr) const {
+    return {{"delta", std::move(what)}, {"logprobs", std::move(logprobs)}, {"finish_reason", text_or_null(finish)}};
   }
 
   void add_first_chunks(size_t, std::vector<std::string>& chunks) const override {
     for (size_t i = 0; i < runs_[0].choices.size(); ++i)
-      chunks.push_back(delta(i, {{"role", "assistant"}, {"content", ""}}));
+      chunks.push_back(chunk(0, i, delta({{"role", "assistant"}, {"content", ""}}), wanted_.token_ids));
   }
 
   void add_chunks(size_t, size_t choice, const Event& event, std::vector<std::string>& chunks) const override {
     const bool token = event.kind == EventKind::kToken;
     Json logprobs;
     if (wanted_.logprobs && token) logprobs = {{"content", Json::array({logprobs_of(service_, event)})}};
-    if (!event.text.empty() || !logprobs.is_null())
-      chunks.push_back(delta(choice, {{"content", event.text}}, std::move(logprobs)));
+    const bool tokens = wanted_.token_ids && token;
+    if (!event.text.empty() || !logprobs.is_null() || tokens) {
+      Json fields = delta({{"content", event.text}}, std::move(logprobs));
+      if (tokens) fields["token_ids"] = tokens_of(0, choice, event);
+      chunks.push_back(chunk(0, choice, fields));
+    }
     if (!token && event.reason != DoneReason::kNone)
-      chunks.push_back(delta(choice, Json::object(), {}, finish_reason(event.reason)));
+      chunks.push_back(chunk(0, choice, delta(Json::object(), {}, finish_reason(event.reason))));
   }
 
   std::vector<Message> messages_;
   std::string salt_;
   Prompt prompt_;
+  Scope scope_;                 // of the request
   std::vector<Json> logprobs_;  // of each choice
 };
 

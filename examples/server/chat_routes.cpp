@@ -5,6 +5,7 @@
 #include <set>
 
 #include "failure.hpp"
+#include "moves.hpp"
 #include "routes.hpp"
 
 namespace kaiju::server {
@@ -235,6 +236,7 @@ asio::awaitable<void> delete_chat(StoredChats& chats, Exchange& exchange) {
   }
   co_await chats.store.run([&](Store& store) { return store.delete_chat(owner, id); });
   if (chats.kv) chats.kv->forget(id);
+  chats.service.moves->forget(id);
   co_await exchange.answer(one_field("deleted", true));
 }
 

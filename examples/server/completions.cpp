@@ -115,15 +115,13 @@ class TextCompletion : public Completion {
             {"logprobs", wanted_.logprobs ? logprobs_[run][choice].json() : Json()}};
   }
 
-  std::string piece(size_t run, size_t choice, const std::string& text, Json logprobs = {},
-                    const char* finish = nullptr) const {
-    return chunk(run, choice,
-                 {{"text", text}, {"logprobs", std::move(logprobs)}, {"finish_reason", text_or_null(finish)}});
+  Json piece(const std::string& text, Json logprobs = {}, const char* finish = nullptr) const {
+    return {{"text", text}, {"logprobs", std::move(logprobs)}, {"finish_reason", text_or_null(finish)}};
   }
 
   void add_first_chunks(size_t run, std::vector<std::string>& chunks) const override {
     for (size_t i = 0; wanted_.echo && i < runs_[run].choices.size(); ++i)
-      chunks.push_back(piece(run, i, prompts_[run].text));
+      chunks.push_back(chunk(run, i, piece(prompts_[run].text)));
   }
 
   void add_chunks(size_t run, size_t choice, const Event& event, std::vector<std::string>& chunks) const override {
@@ -136,8 +134,15 @@ class TextCompletion : public Completion {
       one.add(service_, event);
       logprobs = one.json();
     }
-    if (!event.text.empty() || !logprobs.is_null() || finish)
-      chunks.push_back(piece(run, choice, event.text, std::move(logprobs), finish));
+    const bool tokens = wanted_.token_ids && token;
+    if (event.text.empty() && logprobs.is_null() && !finish && !tokens) return;
+    Json fields = piece(event.text, std::move(logprobs), finish);
+    if (tokens) {
+      std::vector<int32_t> ids = tokens_of(run, choice, event);
+      if (runs_[run].choices[choice].tokens.size() == ids.size()) fields["prompt_token_ids"] = runs_[run].prompt;
+      fields["token_ids"] = std::move(ids);
+    }
+    chunks.push_back(chunk(run, choice, fields));
   }
 
   std::vector<TextPrompt> prompts_;

@@ -20,6 +20,7 @@
 #include "checkpoints.hpp"
 #include "failure.hpp"
 #include "heads.hpp"
+#include "moves.hpp"
 #include "openai.hpp"
 #include "options.hpp"
 #include "origins.hpp"
@@ -95,6 +96,7 @@ Checkpoints::Options checkpoint_options(const Options& options) {
   }
   made.scales = {options.scales, options.scales_hours, {.window_blocks = options.scales_window}};
   made.run.executor.backend = options.backend;
+  made.run.executor.devices = options.devices;
   made.run.executor.threads = options.threads;
   made.run.executor.slot_count = options.max_running;
   made.run.executor.cache_bytes = options.cache_mib << 20;
@@ -116,7 +118,7 @@ void set_tiers(const Options& options, Tiers& tiers) {
 // While the server drains, it answers only those who ask how it is.
 void check_open(const Server& server, const Exchange& exchange) {
   const std::string& route = exchange.route;
-  if (server.draining() && route != "/health" && route != "/version" && route != "/metrics")
+  if (server.draining() && route != "/health" && route != "/version" && route != "/metrics" && route != "/peers/kv")
     throw Failure{503, "the server is shutting down", {}, "draining", 1};
 }
 
@@ -207,10 +209,13 @@ class Io : public asio::io_context {
 int serve(const Options& options) {
   if (options.kv_private && !options.keys.empty())
     throw std::runtime_error("--kv-private would tell the chats of all keys' users: leave it out, or --keys");
+  if (!options.peer_key.empty() && !options.tls_certificate.empty())
+    throw std::runtime_error("--peer-key: peers ask over HTTP: let a proxy speak TLS, and leave --tls-certificate out");
   raise_file_limit();
   const auto tls = options.tls_certificate.empty() ? nullptr : tls_context(options.tls_certificate, options.tls_key);
   Io io;
-  const std::string secret = random_secret();
+  Peers peers(io, options.peers, options.peer_key);
+  const std::string secret = peers.any() ? peers.secret() : random_secret();
   Tenants tenants = options.keys.empty() ? Tenants(secret) : Tenants(secret, options.keys);
   const std::string name = read_current(options.checkpoints);
   const auto model = load_model(options, name);
@@ -246,6 +251,9 @@ int serve(const Options& options) {
                   .defaults = options.defaults,
                   .created = unix_time(),
                   .request_seconds = options.request_seconds};
+  Moves moves(service, peers, {static_cast<size_t>(options.warm), options.hot_share});
+  service.moves = &moves;
+  moves.add_routes(server);
   add_chat_completion_routes(server, service);
   add_completion_routes(server, service);
   add_meta_routes(server, service);
@@ -318,7 +326,10 @@ int serve(const Options& options) {
   std::fflush(stdout);
   asio::signal_set renamed(io, SIGUSR1);
   reopen_at_signal(renamed, log, blocked_log);
-  const Shutdown shutdown(io, server, checkpoints, options.drain_seconds);
+  peers.set_port(endpoint.port());
+  moves.join(chats ? store_regions(*chats) : Moves::StoreRegions());
+  const Shutdown shutdown(io, server, checkpoints, options.drain_seconds,
+                          [&moves](auto until) { return moves.leave(until); });
   io.run();
   checkpoints.stop();
   if (kv && !shutdown.hurried()) save(*kv, *checkpoints.current());

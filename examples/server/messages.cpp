@@ -108,9 +108,9 @@ Prompt prompt_of(Service& service, const std::string& salt, const std::vector<Me
 }
 
 void keep_reply(Service& service, const std::string& salt, std::vector<Message> messages, const Prompt& prompt,
-                const std::string& text, const std::vector<int32_t>& reply, bool stopped,
-                const std::string& checkpoint) {
-  Transcripts::Kept kept{{}, stopped, checkpoint};
+                const std::string& text, const std::vector<int32_t>& reply, bool stopped, const std::string& checkpoint,
+                const Scope& scope) {
+  Transcripts::Kept kept{{}, stopped, checkpoint, scope};
   kept.tokens.reserve(prompt.tokens.size() + reply.size());  // exactly what it counts for
   kept.tokens.insert(kept.tokens.end(), prompt.tokens.begin(), prompt.tokens.end());
   kept.tokens.insert(kept.tokens.end(), reply.begin(), reply.end());

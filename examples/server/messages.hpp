@@ -27,7 +27,7 @@ Prompt prompt_of(Service& service, const std::string& salt, const std::vector<Me
 
 // Keeps the history that ended with this reply, so that the next request continues its tokens.
 void keep_reply(Service& service, const std::string& salt, std::vector<Message> messages, const Prompt& prompt,
-                const std::string& text, const std::vector<int32_t>& reply, bool stopped,
-                const std::string& checkpoint);
+                const std::string& text, const std::vector<int32_t>& reply, bool stopped, const std::string& checkpoint,
+                const Scope& scope);
 
 }  // namespace kaiju::server

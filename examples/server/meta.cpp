@@ -4,6 +4,7 @@
 #include "assets.hpp"
 #include "failure.hpp"
 #include "messages.hpp"
+#include "moves.hpp"
 #include "openai.hpp"
 #include "recorder.hpp"
 #include "routers.hpp"
@@ -70,6 +71,13 @@ std::vector<ShownCheckpoint> shown_checkpoints(const Checkpoints& checkpoints) {
   return shown;
 }
 
+MoveCounts shown_moves(const Moves& moves) {
+  MoveCounts counts = moves.counts();
+  counts.warm_left = moves.warm_left();
+  counts.hot = moves.hot_count();
+  return counts;
+}
+
 std::string metrics_of(const Service& service, const Exchange& exchange) {
   const Engine& engine = service.checkpoints.current()->driver.engine();
   return text_of(service.metrics, {.model = service.model_name,
@@ -81,6 +89,7 @@ std::string metrics_of(const Service& service, const Exchange& exchange) {
                                    .watch = service.watch.counts(),
                                    .scales = service.checkpoints.current()->scales.counts(),
                                    .kv_events = service.routers ? service.routers->counts() : KvEventCounts(),
+                                   .moves = shown_moves(*service.moves),
                                    .accounts = service.tenants.accounts(),
                                    .shares = service.tenants.shares_of(engine),
                                    .checkpoints = shown_checkpoints(service.checkpoints),
@@ -121,6 +130,7 @@ void add_meta_routes(Server& server, Service& service) {
     if (!status.ok()) throw Failure{503, "the engine has stopped: " + status.message(), {}, "engine_stopped"};
     if (service.server.draining()) throw Failure{503, "the server is shutting down", {}, "draining", 1};
     check_health(service);
+    service.moves->check_ready();
     co_await exchange.answer(healthy_json(*service.checkpoints.current()));
   });
   server.route("GET", "/metrics", [&service](Exchange& exchange) -> asio::awaitable<void> {

@@ -193,6 +193,20 @@ void add_cache(Page& page, const kaiju::Metrics& engine) {
              number(engine.cache.miss_window));
 }
 
+void add_moves(Page& page, const MoveCounts& moves) {
+  page.begin("kaiju_moves_total", "counter",
+             "KV of characters and histories that was fetched from a peer or refused, was here, or was computed before "
+             "it was asked for.");
+  for (const auto& [name, count] : moves.moves)
+    page.sample(number(count), fmt::format("what=\"{}\",outcome=\"{}\"", name.first, name.second));
+  page.value("kaiju_moved_in_bytes_total", "counter", "Bytes of KV that came from peers.", number(moves.bytes_in));
+  page.value("kaiju_moved_out_bytes_total", "counter", "Bytes of KV that went to peers.", number(moves.bytes_out));
+  page.value("kaiju_warming_characters", "gauge", "Characters that are missing in the cache until /health says ok.",
+             number(moves.warm_left));
+  page.value("kaiju_hot_characters", "gauge", "Characters with more than --hot-share of the requests.",
+             number(moves.hot));
+}
+
 void add_checkpoints(Page& page, const std::vector<ShownCheckpoint>& checkpoints) {
   const auto family = [&](const char* name, const char* type, const char* help, auto number_of) {
     page.begin(name, type, help);
@@ -273,6 +287,7 @@ std::string text_of(const Metrics& metrics, const Shown& shown) {
   add_checkpoints(page, shown.checkpoints);
   add_cache(page, shown.engine);
   add_kv_events(page, shown.kv_events);
+  add_moves(page, shown.moves);
   add_accounts(page, shown);
   add_engine(page, shown);
   return page.take();

@@ -77,6 +77,13 @@ struct ScalesCounts {
   CalibrationFigures figures;
 };
 
+// Of KV that came from peers, or went to them, or was computed before it was asked for.
+struct MoveCounts {
+  std::map<std::pair<std::string, std::string>, uint64_t> moves;  // by what and how it ended
+  uint64_t bytes_in = 0, bytes_out = 0;
+  size_t warm_left = 0, hot = 0;  // characters
+};
+
 // What /metrics shows beside them.
 struct Shown {
   std::string model;  // its name
@@ -87,6 +94,7 @@ struct Shown {
   WatchCounts watch;
   ScalesCounts scales;
   KvEventCounts kv_events;
+  MoveCounts moves;
   const std::map<std::string, Account>& accounts;  // by the name of their key
   std::map<std::string, ShareUsage> shares;        // of the keys that have floors or ceilings
   std::vector<ShownCheckpoint> checkpoints;

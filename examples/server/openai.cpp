@@ -6,8 +6,10 @@
 #include <chrono>
 #include <numeric>
 
+#include "begun.hpp"
 #include "failure.hpp"
 #include "grammar.hpp"
+#include "moves.hpp"
 #include "recorder.hpp"
 
 namespace kaiju::server {
@@ -68,8 +70,11 @@ Run blocked_run(Service& service, const std::shared_ptr<Served>& at, const Tenan
 
 Run start(Service& service, const std::shared_ptr<Served>& at, const Tenant& tenant, const Wanted& wanted,
           const Asked& asked, std::unique_ptr<Guide> guide, Driver::Keep keep) {
-  if (const auto blocked = service.gate.judge(asked.said, wanted.gate_limits))
-    return blocked_run(service, at, tenant, wanted, asked.tokens.size(), *blocked);
+  if (const auto blocked = service.gate.judge(asked.said, wanted.gate_limits)) {
+    Run run = blocked_run(service, at, tenant, wanted, asked.tokens.size(), *blocked);
+    if (wanted.token_ids) run.prompt = asked.tokens;
+    return run;
+  }
   Run run;
   run.at = at;
   run.choices.resize(static_cast<size_t>(wanted.best_of));
@@ -79,7 +84,11 @@ Run start(Service& service, const std::shared_ptr<Served>& at, const Tenant& ten
     guide = at_least(wanted.min_tokens, stops, at->model->config().vocab_size, options.sequence_count);
   }
   options.guided = guide != nullptr;
-  const int64_t most = static_cast<int64_t>(asked.tokens.size()) + int64_t{options.max_tokens} * options.sequence_count;
+  const std::vector<int32_t> tokens = begin_reply(asked, options, guide.get());
+  if (!asked.begun.empty()) run.choices[0].tokens.assign(asked.begun.begin(), asked.begun.end() - 1);
+  run.begun = asked.begun;
+  if (wanted.token_ids) run.prompt = asked.tokens;
+  const int64_t most = static_cast<int64_t>(tokens.size()) + int64_t{options.max_tokens} * options.sequence_count;
   auto share = service.tenants.shares().ask(*tenant.account, most);
   options.priority = share->priority();
   run.events = std::make_shared<ReplyEvents>(service.io, std::move(share));
@@ -88,7 +97,9 @@ Run start(Service& service, const std::shared_ptr<Served>& at, const Tenant& ten
     run.events->on_record = [&service, user = journal_user(tenant, wanted.user)](const Event& event) {
       service.recorder.add(user, event.record);
     };
-  auto request = at->driver.submit(asked.tokens, options, run.events, std::move(guide), std::move(keep));
+  auto request = at->driver.submit(tokens, options, run.events, std::move(guide), std::move(keep));
+  if (!request.ok() && !asked.begun.empty() && request.status().code() == StatusCode::kUnsupported)
+    throw Failure{400, request.status().message(), "reply_token_ids", "not_continuable"};
   if (!request.ok()) throw of_status(request.status());
   run.request = *request;
   return run;
@@ -102,8 +113,9 @@ namespace {
 
 double seconds(int64_t ns) { return 1e-9 * static_cast<double>(ns); }
 
-void measure_token(Metrics& metrics, CheckpointCounts& counts, Choice& choice, const RequestTiming& timing) {
-  if (choice.tokens.empty()) {
+void measure_token(Metrics& metrics, CheckpointCounts& counts, Choice& choice, const RequestTiming& timing,
+                   bool first) {
+  if (first) {
     metrics.first_token.add(seconds(timing.wait_ns + timing.prefill_ns));
     counts.first_token.add(seconds(timing.wait_ns + timing.prefill_ns));
   } else {
@@ -155,8 +167,10 @@ asio::awaitable<void> next(Service& service, const Wanted& wanted, Run& run, con
     if (index >= run.choices.size()) continue;
     Choice& choice = run.choices[index];
     measure_shown(service, wanted, run, event);
-    if (event.kind == EventKind::kToken) measure_token(service.metrics, run.at->counts, choice, event.timing);
+    const bool first = choice.tokens.size() + 1 == run.first_tokens();
+    if (event.kind == EventKind::kToken) measure_token(service.metrics, run.at->counts, choice, event.timing, first);
     choice.add(event);
+    check_begun(run);
     if (event.reason == DoneReason::kRefused && !choice.blocked) choice.blocked = verdict_of(service, wanted, event);
     use(index, event);
     if (event.kind != EventKind::kDone) continue;
@@ -183,7 +197,8 @@ std::vector<size_t> best(const std::vector<Choice>& choices, int32_t n) {
 }
 
 struct Sums {
-  int64_t prompt = 0, cached = 0, generated = 0;
+  int64_t prompt = 0, cached = 0, generated = 0;  // generated: here
+  int64_t begun = 0;                              // of the prompts, what other servers generated
 };
 Sums sums_of(const std::vector<Run>& runs) {
   Sums sums;
@@ -191,6 +206,9 @@ Sums sums_of(const std::vector<Run>& runs) {
     sums.prompt += run.counts.prompt_tokens;
     sums.cached += run.counts.cached_tokens;
     for (const Choice& choice : run.choices) sums.generated += static_cast<int64_t>(choice.tokens.size());
+    if (run.begun.empty()) continue;
+    sums.begun += std::ssize(run.begun) - 1;
+    sums.generated -= std::ssize(run.begun) - 1;
   }
   return sums;
 }
@@ -205,10 +223,11 @@ nlohmann::ordered_json reasons_of(const std::vector<Run>& runs) {
 
 nlohmann::ordered_json usage_of(const std::vector<Run>& runs) {
   const Sums sums = sums_of(runs);
-  nlohmann::ordered_json details{{"cached_tokens", sums.cached}};
+  const int64_t prompt = sums.prompt - sums.begun;
+  nlohmann::ordered_json details{{"cached_tokens", std::min(sums.cached, prompt)}};
   if (runs.size() == 1) add_reuse(details, runs[0].reuse);
-  return {{"prompt_tokens", sums.prompt},
-          {"completion_tokens", sums.generated},
+  return {{"prompt_tokens", prompt},
+          {"completion_tokens", sums.generated + sums.begun},
           {"total_tokens", sums.prompt + sums.generated},
           {"prompt_tokens_details", std::move(details)}};
 }
@@ -233,7 +252,7 @@ void count_finished(Service& service, Exchange& exchange, const std::vector<Run>
         ++service.metrics.finished[reason], ++counts.finished[reason];
       for (Surprise* const sum : {&surprise, &counts.surprise}) {
         sum->nats -= choice.logprob;
-        sum->tokens += choice.tokens.size();
+        sum->tokens += choice.tokens.size() - (run.first_tokens() - 1);
       }
     }
   }
@@ -284,6 +303,7 @@ asio::awaitable<void> Completion::answer() {
   const AtOnce counted(tenant_);
   wanted_ = read_wanted(fields_, form_.chat, service_.defaults, service_.model());
   wanted_.user = fields_.text("user");
+  wanted_.token_ids = fields_.flag("return_token_ids", false);
   service_.tiers.apply(tenant_, wanted_);
   exchange_.on_gone = [this] {
     gone_ = true;
@@ -308,7 +328,11 @@ asio::awaitable<void> Completion::answer() {
 
 asio::awaitable<void> Completion::submit() {
   const Grammar grammar = read_grammar(fields_, exchange_.body(), wanted_);
-  const std::vector<Asked> prompts = read_prompts();
+  co_await prepare();
+  std::vector<Asked> prompts = read_prompts();
+  prompts[0].begun = read_begun(fields_, wanted_, service_.model().config().vocab_size);
+  if (prompts.size() > 1 && !prompts[0].begun.empty())
+    throw bad_request("reply_token_ids needs a single prompt", "reply_token_ids");
   at_ = service_.checkpoints.place(tenant_.name + "/" + (wanted_.user.empty() ? chat_name() : wanted_.user), began());
   exchange_.log["checkpoint"] = at_->name;
   for (const Asked& prompt : prompts) {
@@ -316,6 +340,7 @@ asio::awaitable<void> Completion::submit() {
     complete(service_, *at_, tenant_, fields_, prompt.tokens.size(), wanted);
     wanted.options.scope.character = prompt.character;
     wanted.options.scope.shared_tokens = prompt.shared_tokens;
+    co_await service_.moves->bring(at_, wanted.options.scope, prompt.tokens, std::string(), 0);
     std::unique_ptr<Guide> guide = co_await service_.grammars.guide(grammar, wanted.best_of);
     if (gone_) throw bad_request("the client left");
     runs_.push_back(start(service_, at_, tenant_, wanted, prompt, std::move(guide)));
@@ -382,19 +407,30 @@ Completion::Json Completion::whole_answer() const {
       Json choice = {{"index", answer["choices"].size()}};
       choice.update(whole_choice(r, i));
       choice["finish_reason"] = text_or_null(finish_reason(runs_[r].choices[i].reason));
+      if (wanted_.token_ids) choice["token_ids"] = runs_[r].choices[i].tokens;
+      if (wanted_.token_ids && !form_.chat) choice["prompt_token_ids"] = runs_[r].prompt;
       answer["choices"].push_back(std::move(choice));
     }
+  if (wanted_.token_ids && form_.chat) answer["prompt_token_ids"] = runs_[0].prompt;
   answer["usage"] = usage_of(runs_);
   return answer;
 }
 
-std::string Completion::chunk(size_t run, size_t choice, const Json& fields) const {
+std::string Completion::chunk(size_t run, size_t choice, const Json& fields, bool prompt) const {
   if (chunk_head_.empty()) {
     chunk_head_ = dump(head(form_.chunk));
     chunk_head_.pop_back();
   }
-  return fmt::format(R"({},"choices":[{{"index":{},{}]{}}})", chunk_head_, run * runs_[run].choices.size() + choice,
-                     dump(fields).substr(1), wanted_.usage_in_stream ? R"(,"usage":null)" : "");
+  return fmt::format(R"({}{},"choices":[{{"index":{},{}]{}}})", chunk_head_,
+                     prompt ? R"(,"prompt_token_ids":)" + dump(runs_[run].prompt) : "",
+                     run * runs_[run].choices.size() + choice, dump(fields).substr(1),
+                     wanted_.usage_in_stream ? R"(,"usage":null)" : "");
+}
+
+std::vector<int32_t> Completion::tokens_of(size_t run, size_t choice, const Event& event) const {
+  if (event.kind != EventKind::kToken) return {};
+  const std::vector<int32_t>& all = runs_[run].choices[choice].tokens;
+  return all.size() == runs_[run].first_tokens() ? all : std::vector<int32_t>{event.token};
 }
 
 std::string Completion::usage_chunk() const {

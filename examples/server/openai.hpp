@@ -1,6 +1,7 @@
 // What the completion routes share: the prompts of a request, run in the engine, and their choices.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -16,8 +17,9 @@ namespace kaiju::server {
 struct Asked {
   std::vector<int32_t> tokens;
   std::string said = {};
-  std::string character = {};  // of the shared region that the prompt begins with; empty: none
-  int32_t shared_tokens = 0;   // the length of that
+  std::string character = {};       // of the shared region that the prompt begins with; empty: none
+  int32_t shared_tokens = 0;        // the length of that
+  std::vector<int32_t> begun = {};  // the reply's tokens so far, from another server (begun.hpp)
 };
 
 // A prompt in the engine. Its choices fill while its events are taken.
@@ -25,9 +27,14 @@ struct Run {
   std::shared_ptr<Served> at;  // the checkpoint that it is with
   std::shared_ptr<ReplyEvents> events;
   RequestId request = 0;
+  std::vector<int32_t> prompt;  // with Wanted::token_ids
+  std::vector<int32_t> begun;   // Asked::begun
   std::vector<Choice> choices;  // best_of
   RequestCounts counts;
   ReuseReport reuse;
+  // Tokens of a choice once its first event has come.
+  size_t first_tokens() const { return std::max<size_t>(begun.size(), 1); }
+
   bool done = false;
   bool shown = false;  // a client could see something of it
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
@@ -81,6 +88,11 @@ class Completion {
  protected:
   using Json = nlohmann::ordered_json;
 
+  // Brings what peers know of the request's chat.
+  virtual asio::awaitable<void> prepare() { co_return; }
+  // Of the reply, the tokens that the event's chunk tells: those that were begun come with the first one.
+  std::vector<int32_t> tokens_of(size_t run, size_t choice, const Event& event) const;
+
   // Reads what the route alone knows.
   virtual std::vector<Asked> read_prompts() = 0;
   // What names the request's chat in all of its turns, and where that began; after read_prompts.
@@ -98,8 +110,8 @@ class Completion {
   virtual void add_first_chunks(size_t run, std::vector<std::string>& chunks) const = 0;
   virtual void add_chunks(size_t run, size_t choice, const Event& event, std::vector<std::string>& chunks) const = 0;
 
-  // A chunk with one choice; `fields` follow its index.
-  std::string chunk(size_t run, size_t choice, const Json& fields) const;
+  // A chunk with one choice; `fields` follow its index. `prompt`: with the field prompt_token_ids.
+  std::string chunk(size_t run, size_t choice, const Json& fields, bool prompt = false) const;
 
   Service& service_;
   Exchange& exchange_;

@@ -96,6 +96,23 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
       "it is computed again");
   option("--kv-mib", options.kv_mib, "N", "most bytes of that folder")->check(whole_number(0, 1 << 24));
   option("--characters", options.characters, "FOLDER", "cards for a store that is new");
+  CLI::Option* const peer_key =
+      option("--peer-key", options.peer_key, "FILE",
+             "secret of all servers of a fleet, which may ask each other for KV: head -c 32 /dev/urandom makes one");
+  app.add_option(
+         "--peer", options.peers,
+         "another server of the fleet, such as http://10.0.0.8:8080, from which KV of chats and characters that "
+         "are new here is brought, and which takes the chats when this one ends; may be given again")
+      ->type_name("ADDRESS")
+      ->needs(peer_key);
+  option("--warm", options.warm, "N",
+         "characters that are in the cache before /health says ok: those that peers are asked for most, or else the "
+         "store's")
+      ->check(whole_number(0, 10000));
+  option(
+      "--hot-share", options.hot_share, "X",
+      "share of this server's requests beyond which a character is hot: peers then bring its KV before they are asked")
+      ->check(number_from(0.01, 1));
   const auto kv_events =
       option("--kv-events", options.kv_events, "ENDPOINT",
              "tells routers over ZeroMQ which KV is cached, such as tcp://127.0.0.1:5557 (default: nobody is told)");
@@ -110,6 +127,10 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
                "tell of the KV of chats, too, and not of characters alone: only without --keys")
       ->needs(kv_events);
   option("--backend", options.backend, "NAME", "auto or a backend's name")->check(tools::backend_name());
+  option("--devices", options.devices, "N,N",
+         "devices to compute on: 0 is the processor, 1 the first GPU; several GPUs share the model")
+      ->check(whole_number(0, 1024))
+      ->delimiter(',');
   option("--threads", options.threads, "N", "threads that compute; 0: one for each core, at most 8")
       ->check(whole_number(0, 256));
   option("--max-running", options.max_running, "N", "most requests that are computed at once; 0: the library chooses")

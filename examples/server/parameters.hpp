@@ -52,6 +52,7 @@ struct Wanted {
   bool stream = false;
   bool usage_in_stream = false;
   bool logprobs = false;
+  bool token_ids = false;  // are answered, of prompts and replies
   bool max_tokens_given = false;
   bool echo = false;
   std::string user;         // of the client's own, by whom the journal files the reply; may be empty

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "failure.hpp"
+#include "moves.hpp"
 #include "openai.hpp"
 #include "routes.hpp"
 
@@ -79,10 +80,13 @@ class TurnReply {
  private:
   const std::string& id() const { return asked_.loaded.id; }
   Scope scope() const;
+  std::vector<int32_t> prompt() const;
+  asio::awaitable<void> bring_kv();
   void start_run(std::unique_ptr<Guide> guide);
   void add_piece(const Event& event, std::vector<std::string>& pieces);
   asio::awaitable<void> send(std::vector<std::string>& pieces);
   Reply reply() const;
+  WantedKv history(const Reply& kept) const;
   Json messages() const;
   asio::awaitable<void> keep(const Reply& kept);
   Status store_reply(Store& store, const Reply& kept) const;
@@ -95,6 +99,7 @@ class TurnReply {
   const AskedTurn asked_;
   const std::shared_ptr<Served> at_;  // the checkpoint that replies
   Wanted wanted_;
+  std::vector<int32_t> prompt_;
   Run run_;
   bool gone_ = false;   // the client left
   bool begun_ = false;  // some text was sent
@@ -109,7 +114,8 @@ asio::awaitable<void> TurnReply::answer() {
   fields_.refuse_others();
   std::unique_ptr<Guide> guide = co_await service_.grammars.guide(grammar, 1);
   exchange_.log["checkpoint"] = at_->name;
-  if (chats_.kv) exchange_.log["restored"] = co_await chats_.kv->restore(id(), *at_, scope());
+  prompt_ = prompt();
+  co_await bring_kv();
   chats_.busy.check_idle(id());  // another may have begun while the chat was loaded
   service_.tenants.admit(tenant_);
   const AtOnce counted(tenant_);
@@ -128,6 +134,7 @@ asio::awaitable<void> TurnReply::answer() {
   }
   const Reply kept = reply();
   co_await keep(kept);
+  service_.moves->replied(id(), asked_.index + 1, history(kept));
   count_finished(service_, exchange_, std::vector<Run>(1, run_), asked_.turn.speaker);
   count_blocked(service_, exchange_, tenant_, wanted_, run_, [this] { return messages(); });
   mark.end();
@@ -141,15 +148,24 @@ asio::awaitable<void> TurnReply::answer() {
   }
 }
 
+std::vector<int32_t> TurnReply::prompt() const {
+  const size_t context = at_->context();
+  const size_t reserved = std::min<size_t>(context / 4, static_cast<size_t>(wanted_.options.max_tokens));
+  const LoadedChat& loaded = asked_.loaded;
+  return turn_prompt(chats_.format(), loaded.cast, loaded.chat.turns, asked_.turn.input_tokens, reserved, context);
+}
+
+// What the last run of this server or a peer has of the chat.
+asio::awaitable<void> TurnReply::bring_kv() {
+  if (chats_.kv) exchange_.log["restored"] = co_await chats_.kv->restore(id(), *at_, scope());
+  co_await service_.moves->bring(at_, scope(), prompt_, id(), asked_.index);
+}
+
 void TurnReply::start_run(std::unique_ptr<Guide> guide) {
   RequestOptions& options = wanted_.options;
   if (!fields_.has("loop_guard")) options.loop_guard = true;
-  const size_t context = at_->context();
-  const size_t reserved = std::min<size_t>(context / 4, static_cast<size_t>(options.max_tokens));
-  const LoadedChat& loaded = asked_.loaded;
   Asked asked;
-  asked.tokens =
-      turn_prompt(chats_.format(), loaded.cast, loaded.chat.turns, asked_.turn.input_tokens, reserved, context);
+  asked.tokens = std::move(prompt_);
   asked.said = asked_.turn.user.value_or("");
   wanted_.max_tokens_given = false;  // cut to the room that there is
   complete(service_, *at_, tenant_, fields_, asked.tokens.size(), wanted_);
@@ -198,6 +214,13 @@ Reply TurnReply::reply() const {
   kept.cached_tokens = run_.counts.cached_tokens;
   kept.generated_tokens = run_.counts.generated;
   return kept;
+}
+
+// The tokens that the next turn begins with.
+WantedKv TurnReply::history(const Reply& kept) const {
+  WantedKv history{prompt(), scope()};
+  history.tokens.insert(history.tokens.end(), kept.tokens.begin(), kept.tokens.end());
+  return history;
 }
 
 // The chat until now, as OpenAI has messages.
@@ -304,6 +327,7 @@ asio::awaitable<void> typing(StoredChats& chats, Exchange& exchange) {
   const std::vector<int32_t> prompt =
       turn_prompt(chats.format(), loaded.cast, loaded.chat.turns, {}, context / 4, context);
   const auto events = std::make_shared<ReplyEvents>(service.io, nullptr);
+  co_await service.moves->bring(at, scope, prompt, loaded.id, loaded.chat.turns.size());
   if (const auto begun = at->driver.prefetch(prompt, scope, events); !begun.ok()) throw of_status(begun.status());
   const std::deque<Event> ended = co_await events->take();
   const RequestCounts counts = ended.back().counts;

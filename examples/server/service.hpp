@@ -17,8 +17,9 @@
 
 namespace kaiju::server {
 
-class Routers;
+class Moves;
 class Recorder;
+class Routers;
 class Watch;
 
 struct Service {
@@ -39,6 +40,7 @@ struct Service {
   int64_t created;                   // Unix time
   int request_seconds = 600;         // a request that takes longer is ended
   const Routers* routers = nullptr;  // null: no routers are told
+  Moves* moves = nullptr;            // set before the first request
 
   // The current checkpoint's. Tokenizer, chat format, labels and vocabulary are those of every checkpoint that is
   // served.

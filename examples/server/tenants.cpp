@@ -165,4 +165,10 @@ std::string Tenants::salt(const Tenant& tenant, const std::string& asked) const 
   return fmt::format("{}/{}/{}", secret_, tenant.name, tenant.trusted ? asked : "");
 }
 
+std::string Tenants::salt_name(const std::string& salt) const {
+  return salt.substr(std::min(salt.size(), secret_.size()));
+}
+
+std::string Tenants::salt_named(const std::string& name) const { return name.empty() ? name : secret_ + name; }
+
 }  // namespace kaiju::server

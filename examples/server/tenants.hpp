@@ -50,6 +50,9 @@ class Tenants {
   void admit(Tenant& tenant);
   // Whose KV a request shares. `asked`: the body's cache_salt, which counts for a trusted tenant alone.
   std::string salt(const Tenant& tenant, const std::string& asked) const;
+  // A salt without this server's secret, which peers have too, and back. Of an empty one: empty.
+  std::string salt_name(const std::string& salt) const;
+  std::string salt_named(const std::string& name) const;
   // Whether a request may name the character whose shared region its prompt begins with, which others of its tenant
   // then share whatever their salts.
   bool may_name_character(const Tenant& tenant) const { return by_key_.empty() || tenant.trusted; }

@@ -1,7 +1,10 @@
 #include "transcripts.hpp"
 
+#include <fmt/format.h>
 #include <xxhash.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <string_view>
 
 namespace kaiju::server {
@@ -39,8 +42,20 @@ std::vector<Transcripts::Name> Transcripts::names(const std::string& whose, std:
 }
 
 void Transcripts::keep(const std::string& whose, std::span<const Message> messages, Kept kept) {
-  if (messages.empty() || cost_of(kept) > most_tokens_) return;
-  const Name name = names(whose, messages).back();
+  if (messages.empty()) return;
+  const std::vector<Name> all = names(whose, messages);
+  int later = 0;
+  for (size_t i = all.size() - 1; i-- > 0 && later < 2;) {
+    if (messages[i].role != ChatRole::kCharacter) continue;
+    ++later;
+    if (const auto before = by_name_.find(all[i]); before != by_name_.end())
+      before->second->kept.later = std::max(before->second->kept.later, later);
+  }
+  keep(all.back(), std::move(kept));
+}
+
+void Transcripts::keep(const Name& name, Kept kept) {
+  if (cost_of(kept) > most_tokens_) return;
   if (const auto found = by_name_.find(name); found != by_name_.end()) {
     held_ -= cost_of(found->second->kept);
     entries_.erase(found->second);
@@ -67,6 +82,40 @@ const Transcripts::Kept* Transcripts::find(const std::string& whose, std::span<c
     return &found->second->kept;
   }
   return nullptr;
+}
+
+std::string Transcripts::hex(const Name& name) { return fmt::format("{:016x}{:016x}", name.high, name.low); }
+
+// Of what hex has not made: some name, under which nothing is kept.
+Transcripts::Name Transcripts::named(const std::string& hex) {
+  const auto half = [&](size_t from) {
+    return std::strtoull(hex.substr(std::min(from, hex.size()), 16).c_str(), nullptr, 16);
+  };
+  return {half(16), half(0)};
+}
+
+std::vector<std::string> Transcripts::names_in_hex(const std::string& whose, std::span<const Message> messages) {
+  const std::vector<Name> all = names(whose, messages);
+  std::vector<std::string> hexes;
+  for (size_t i = all.size(); i-- > 0;)
+    if (messages[i].role == ChatRole::kCharacter) hexes.push_back(hex(all[i]));
+  return hexes;
+}
+
+const Transcripts::Kept* Transcripts::find_named(const std::string& name) {
+  const auto found = by_name_.find(named(name));
+  return found == by_name_.end() ? nullptr : &found->second->kept;
+}
+
+void Transcripts::keep_named(const std::string& name, Kept kept) { keep(named(name), std::move(kept)); }
+
+std::vector<std::pair<std::string, const Transcripts::Kept*>> Transcripts::newest(size_t most) const {
+  std::vector<std::pair<std::string, const Kept*>> list;
+  for (const Entry& entry : entries_) {
+    if (list.size() == most) break;
+    if (entry.kept.later < 2) list.emplace_back(hex(entry.name), &entry.kept);
+  }
+  return list;
 }
 
 }  // namespace kaiju::server

@@ -205,6 +205,10 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--logprobs", options.logprobs,
                  "write log-probabilities here, float32 [tokens - 1], in the same way: the natural logarithm of "
                  "the probability of each token after the first, given those before it");
+  app.add_option("--devices", options.executor.devices,
+                 "devices to compute on: 1 is the first GPU; several share the model")
+      ->check(kaiju::tools::whole_number(0, 1024))
+      ->delimiter(',');
   app.add_option("--backend", options.executor.backend, "backend to compute with")
       ->check(kaiju::tools::backend_name())
       ->capture_default_str();

@@ -93,7 +93,9 @@ struct Host {
   kaiju_engine* engine = nullptr;
   kaiju_session* session = nullptr;
 
-  explicit Host(const std::string& file = chat_model_file(), std::string_view backend = "auto") {
+  // `more`: sets more options of the engine.
+  explicit Host(const std::string& file = chat_model_file(), std::string_view backend = "auto",
+                void (*more)(kaiju_options*) = nullptr) {
     check(ask([&](kaiju_error** e) {
       return kaiju_model_load(nullptr, file.c_str(), nullptr, nullptr, nullptr, &model, e);
     }));
@@ -101,6 +103,7 @@ struct Host {
       if (kaiju_options_create(bag) != KAIJU_OK) throw std::runtime_error("no options");
     kaiju_options_set_int(engine_options, KAIJU_ENGINE_THREADS, 1, nullptr);
     kaiju_options_set_string(engine_options, KAIJU_ENGINE_BACKEND, backend.data(), backend.size(), nullptr);
+    if (more) more(engine_options);
     check(ask([&](kaiju_error** e) { return kaiju_engine_create(model, engine_options, &engine, e); }));
     kaiju_options_set_int(options, KAIJU_GENERATE_MAX_TOKENS, 8, nullptr);
     kaiju_options_set_int(options, KAIJU_GENERATE_STOP_TOKEN, -1, nullptr);

@@ -601,7 +601,7 @@ TEST_CASE("every option has a description and accepts its limits") {
       CHECK(kaiju_options_set_float(options, option, info.standard, nullptr) == KAIJU_OK);
     }
   }
-  CHECK(described == 62);
+  CHECK(described == 66);
   kaiju_options_destroy(options);
 }
 

@@ -1,5 +1,5 @@
 // matmuls by cuBLASLt, which serves chips without tiles of their own: on any GPU, taken for one of compute
-// capability 8.0.
+// capability 8.0. And by choice, on the GPU as it is.
 #include "world.hpp"
 #if KAIJU_CUDA
 #include <unistd.h>
@@ -63,12 +63,13 @@ std::shared_ptr<const Checkpoint> small_model() {
 }
 
 Result<std::vector<float>> logits_of(const std::shared_ptr<const Checkpoint>& checkpoint, const std::string& backend,
-                                     const std::string& products_file) {
+                                     const std::string& products_file, const std::string& products = "auto") {
   ExecutorOptions options;
   options.backend = backend;
   options.slot_count = 1;
   options.step_tokens = 200;
   options.products_file = products_file;
+  options.products = products;
   auto executor = make_executor(checkpoint, options);
   if (!executor.ok()) return executor.status();
   std::vector<int32_t> tokens;
@@ -163,6 +164,26 @@ TEST_CASE("searched algorithms are kept in a file, read by the next executor, an
   CHECK(refused.message().find(path) == 0);
   CHECK(text_in(path) == "dear diary\n");
   std::filesystem::remove(path);
+}
+
+TEST_CASE("products by cuBLASLt and by our own kernels, by choice, give the same bits on the chip as it is") {
+  if (!has_cublaslt()) return;
+  auto device = cuda::Device::open();
+  REQUIRE(device.ok());
+  auto cublaslt = cuda::CublasLt::open(*device, true);
+  REQUIRE(cublaslt.ok());
+  CHECK((*cublaslt)->serves(2, 64, 64));
+  CHECK_FALSE((*cublaslt)->serves(1, 64, 64));
+  const auto checkpoint = small_model();
+  const auto expected = logits_of(checkpoint, "portable", "");
+  REQUIRE(expected.ok());
+  for (const char* const products : {"own", "cublaslt"}) {
+    INFO(products);
+    const auto logits = logits_of(checkpoint, "cuda", "", products);
+    INFO(logits.status().message());
+    REQUIRE(logits.ok());
+    CHECK(differences(*logits, *expected) == 0);
+  }
 }
 
 }  // namespace kaiju::test

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 
+#include "cuda/cuda.hpp"
 #include "cuda/kernels.hpp"
 #include "small_executor.hpp"
 
@@ -57,6 +58,40 @@ TEST_CASE(
   }
   std::vector<int32_t> tokens;
   Made next = make(checkpoint);
+  REQUIRE(next.status.ok());
+  REQUIRE(two_steps(next, tokens).ok());
+  CHECK(tokens == expected);
+}
+
+TEST_CASE(
+    "a CUDA call that fails in a step that two GPUs share is reported, and neither waits for the other for ever") {
+  if (!has_gpu() || cuda::gpus().size() < 2) return;
+  const auto checkpoint = small_model(128);
+  const std::vector<int32_t> both = {1, 2};
+  std::vector<int32_t> expected, alone;
+  Made one = make(checkpoint), whole = make(checkpoint, both);
+  INFO(whole.status.message());
+  REQUIRE(whole.status.ok());
+  REQUIRE(two_steps(one, alone).ok());
+  fail_at(0);
+  REQUIRE(two_steps(whole, expected).ok());
+  CHECK(expected == alone);
+  const int64_t calls = made;
+  for (int64_t nth = 1; nth <= calls; nth += 1 + calls / 100) {
+    INFO("call " << nth << " of " << calls);
+    Made lost = make(checkpoint, both);
+    REQUIRE(lost.status.ok());
+    std::vector<int32_t> tokens;
+    fail_at(nth);
+    const Status status = two_steps(lost, tokens);
+    REQUIRE(failed_with != cudaSuccess);
+    CHECK(status.code() == StatusCode::kDeviceLost);
+    fail_at(0);
+    CHECK(two_steps(lost, tokens).code() == StatusCode::kDeviceLost);
+    CHECK(made == 0);
+  }
+  std::vector<int32_t> tokens;
+  Made next = make(checkpoint, both);
   REQUIRE(next.status.ok());
   REQUIRE(two_steps(next, tokens).ok());
   CHECK(tokens == expected);

@@ -30,7 +30,7 @@ inline bool has_gpu() {
   return false;
 }
 
-inline std::shared_ptr<const Checkpoint> small_model() {
+inline std::shared_ptr<const Checkpoint> small_model(int32_t d_ff = 64) {
   ModelConfig config;
   config.name = "faults";
   config.vocab_size = 96;
@@ -38,7 +38,7 @@ inline std::shared_ptr<const Checkpoint> small_model() {
   config.n_heads = 2;
   config.n_kv_heads = 1;
   config.head_dim = 64;
-  config.d_ff = 64;
+  config.d_ff = d_ff;
   config.context = 512;
   config.layers = {{LayerKind::kWindow, 150, 0, 0}, {LayerKind::kGlobal, 0, 1, 1}};
   config.derive_counts();
@@ -58,9 +58,11 @@ inline ExecutorOptions two_slots() {
   options.step_tokens = 128;
   return options;
 }
-inline Made make(const std::shared_ptr<const Checkpoint>& checkpoint) {
+inline Made make(const std::shared_ptr<const Checkpoint>& checkpoint, const std::vector<int32_t>& devices = {}) {
   Made made;
-  auto executor = make_executor(checkpoint, two_slots());
+  ExecutorOptions options = two_slots();
+  options.devices = devices;
+  auto executor = make_executor(checkpoint, options);
   if (!executor.ok()) return made.status = executor.status(), std::move(made);
   made.executor = std::move(executor).value();
   auto host = made.executor->host_memory(1 << 20, "a test's host memory");

@@ -8,6 +8,7 @@
 
 #include "bench/replay/bounds.hpp"
 #include "bench/replay/scripted.hpp"
+#include "bench/replay/skipped_prompts.hpp"
 #include "bench/replay/traffic.hpp"
 #include "catch.hpp"
 #include "kaiju/format/presets.hpp"
@@ -241,4 +242,44 @@ TEST_CASE("under chat traffic in little memory every reply equals that of one-at
   CHECK(count_differing(driven->samples, *alone).value() == 0);
   ++driven->samples[3].prompt[5];
   CHECK(count_differing(driven->samples, *alone).value() == 1);
+}
+
+TEST_CASE("histories that were copied are found, and conversations whose history was computed answer as alone") {
+  constexpr int32_t kComputed = 8;
+  ChatsOptions chats;
+  chats.conversations = 40;
+  chats.characters = 6;
+  chats.prompt_tokens = 300;
+  chats.user_tokens = 30;
+  chats.reply_tokens = 20;
+  chats.history_tokens = 400;
+  chats.seconds = 60;
+  const Trace trace = make_chats(chats);
+  ExecutorInfo info;
+  info.vocab_size = 97;
+  info.context = 2048;
+  info.window = 128;
+  info.slot_count = 6;
+  info.step_tokens = 256;
+  info.block_bytes[0] = 3 * kBlockTokens;
+  info.block_bytes[1] = 7 * kBlockTokens;
+  give_memory(info, 2 * whole_footprint(trace, kv_sizes(info)));
+  auto wrapped = std::make_unique<SkippedPrompts>(std::make_unique<test::ScriptedExecutor>(info));
+  SkippedPrompts& executor = *wrapped;
+  const auto engine = Engine::create(std::move(wrapped), nullptr, {}).value();
+  DriveOptions options;
+  options.step_seconds = [] { return 0.02; };
+  options.replies_from_engine = true;
+  REQUIRE(drive(make_histories(chats, 0, kComputed), *engine, options).ok());
+  executor.skip(true);
+  REQUIRE(drive(make_histories(chats, kComputed, chats.conversations - kComputed), *engine, options).ok());
+  executor.skip(false);
+  options.sample_every = 1;
+  options.sample_below = kComputed;
+  const Driven driven = drive(trace, *engine, options).value();
+  CHECK(driven.figures.prefilled < driven.figures.requests * (30 + 1 + 64));
+  give_memory(info, 4e6);
+  const auto alone = Engine::create(std::make_unique<test::ScriptedExecutor>(info), nullptr, {}).value();
+  REQUIRE(driven.samples.size() == kComputed);
+  CHECK(count_differing(driven.samples, *alone).value() == 0);
 }

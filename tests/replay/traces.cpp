@@ -231,3 +231,30 @@ TEST_CASE("make_prompts asks for the prompts that the conversations of make_chat
   CHECK(prompts.requests[0].prompt == 3);
   CHECK(prompts.requests[1].prompt == 4);
 }
+
+TEST_CASE("make_histories asks for what the conversations of make_chats said before, of the mean length asked for") {
+  ChatsOptions options;
+  options.conversations = 400;
+  options.characters = 5;
+  options.cast = 2;
+  options.prompt_tokens = 700;
+  options.user_tokens = 30;
+  options.reply_tokens = 100;
+  options.history_tokens = 1300;
+  const Trace trace = make_chats(options), histories = make_histories(options, 0, options.conversations);
+  REQUIRE(histories.requests.size() == 400);
+  const auto content = [](const Trace& of, int32_t text) { return of.texts[static_cast<size_t>(text)].content; };
+  int64_t tokens = 0;
+  for (const Request& request : trace.requests) {
+    const int32_t said = trace.texts[static_cast<size_t>(request.prompt)].before;
+    const Request& history = histories.requests[static_cast<size_t>(request.conversation)];
+    CHECK(histories.prompt_tokens(history) == trace.texts[static_cast<size_t>(said)].end);
+    CHECK(content(histories, history.prompt) == content(trace, said));
+    CHECK(content(histories, histories.root(history.prompt)) == content(trace, trace.root(said)));
+    CHECK(content(trace, trace.root(said)) > 2 * options.characters);  // the third cast
+    tokens += histories.prompt_tokens(history) - options.prompt_tokens;
+    CHECK(histories.prompt_tokens(history) <= options.prompt_tokens + 2 * options.history_tokens + 130);
+  }
+  CHECK(tokens / 400 > 1200);
+  CHECK(tokens / 400 < 1400);
+}

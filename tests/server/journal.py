@@ -51,7 +51,10 @@ class Journal(unittest.TestCase):
             answers = list(pool.map(lambda fields: ask(server, SAID, **fields), asked))
         grammars = answers.pop()[0] == 200  # a server that was built without them refuses the last
         self.assertEqual([status for status, _, _ in answers], [200] * len(answers))
-        return len(answers) + 2, grammars
+        whole = json.loads(ask(server, SAID, seed=9, return_token_ids=True)[2])
+        begun = {"prompt_token_ids": whole["prompt_token_ids"], "reply_token_ids": whole["choices"][0]["token_ids"][:5]}
+        self.assertEqual(ask(server, SAID, seed=9, **begun)[0], 200)
+        return len(answers) + 4, grammars
 
     def test_replies_of_a_busy_server_are_computed_again(self):
         server = self.start()

@@ -12,11 +12,12 @@ Options are keywords, named as in kaiju.h after the scope. Errors are kaiju.Erro
 threads may ask one engine for replies, and `async for text in session.stream(...)` works without a thread for each.
 """
 
-from ._c import (FREE_MEMORY, MOST_TEXT_BYTES, CalibrationFigures, Chat, ConversationInfo, Device, Kind, MemoryNeed,
-                 Metrics, Part, Property, Reason, Reuse, Role, Sampler, Saturation, ShareOf, ShareUsage, Status,
-                 TextProperty)
+from ._c import (FREE_MEMORY, MOST_TEXT_BYTES, CacheKind, CacheTier, CalibrationFigures, Chat, ConversationInfo,
+                 Device, Kind, MemoryNeed, Metrics, Part, Property, Reason, Reuse, Role, Sampler, Saturation, ShareOf,
+                 ShareUsage, Status, TextProperty)
 from ._library import build_info, loaded_from, status_name, version, version_number
 from .bundled import Card, character_names, gate_path, model_path
+from .cache_events import CacheEvent
 from .calibration import Calibration
 from .conversation import Conversation
 from .engine import Engine, EngineInfo, Request
@@ -35,7 +36,7 @@ from .stream import Stream
 __version__ = version()
 
 __all__ = [
-    "BadModel", "Busy", "Calibration", "CalibrationFigures", "Cancelled", "Card", "Chat", "Closed", "Conversation",
+    "BadModel", "Busy", "CacheEvent", "CacheKind", "CacheTier", "Calibration", "CalibrationFigures", "Cancelled", "Card", "Chat", "Closed", "Conversation",
     "ConversationInfo", "Device", "DeviceInfo", "DeviceLost", "Engine", "EngineInfo", "Error", "Event", "FREE_MEMORY",
     "Gate", "InputOutput", "Internal", "InvalidArgument", "Kind", "LibraryMissing", "MOST_TEXT_BYTES", "MemoryNeed",
     "Message", "Metrics", "Model", "NotFound", "Option", "Options", "OutOfMemory", "Part", "Phase", "Placed", "Prefix",

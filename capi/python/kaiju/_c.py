@@ -143,6 +143,22 @@ class ShareOf(enum.IntEnum):
     CHARACTER = 2
 
 
+class CacheKind(enum.IntEnum):
+    """KAIJU_CACHE_*: what happened to a block."""
+
+    STORED = 1
+    REMOVED = 2
+    CLEARED = 3
+
+
+class CacheTier(enum.IntEnum):
+    """KAIJU_CACHE_*: the memory in which a block is."""
+
+    DEVICE = 0
+    HOST = 1
+    FILE = 2
+
+
 class Device(enum.IntEnum):
     """KAIJU_DEVICE_*: the kind of a device."""
 
@@ -290,13 +306,20 @@ class RolloutInfo(Struct):
     _fields_ = [("struct_size", SIZE), ("phase", I32), ("share", I32), ("warm_left", U64), ("current", P), ("other", P)]
 
 
+class CacheEvent(c.Structure):
+    """kaiju_cache_event: of a block of the cache."""
+
+    _fields_ = [("kind", I32), ("tier", I32), ("name_low", U64), ("name_high", U64), ("parent_low", U64),
+                ("parent_high", U64), ("block_tokens", I32), ("is_private", I32), ("tokens", P), ("token_count", SIZE)]
+
+
 FREE_MEMORY = -1  # KAIJU_FREE_MEMORY
 WHOLE_SHARE = 10000  # KAIJU_WHOLE_SHARE
 
 STRUCTS = {"option_info": OptionInfo, "device_info": DeviceInfo, "engine_info": EngineInfo, "message": Message,
            "event": Event, "metrics": Metrics, "conversation_info": ConversationInfo, "guide": Guide,
            "replayed": Replayed, "volatile": Volatile, "share": Share, "share_usage": ShareUsage,
-           "calibration_options": CalibrationOptions, "calibration_figures": CalibrationFigures,
+           "cache_event": CacheEvent, "calibration_options": CalibrationOptions, "calibration_figures": CalibrationFigures,
            "saturation": Saturation,
            "memory_need": MemoryNeed, "rollout_info": RolloutInfo}
 
@@ -359,6 +382,8 @@ FUNCTIONS: Dict[str, Tuple[object, ...]] = {
     "engine_now": (I64, P),
     "engine_step": (I32, P, P),
     "engine_poll": (I32, P, P, SIZE, SIZE, P, P),
+    "engine_poll_cache": (I32, P, P, SIZE, SIZE, P, P),
+    "engine_cached_blocks": (I32, P, P, SIZE, SIZE, P, P),
     "engine_describe": (I32, P, P),
     "engine_pending": (SIZE, P),
     "engine_wait": (I32, P, I64),

@@ -20,6 +20,7 @@ from . import _c
 from ._c import Kind, ShareOf, Status
 from ._handle import Handle, Path, c_path, instance, nanoseconds, whole
 from ._library import call, check, filled, lib, text_of
+from .cache_events import CacheEvent
 from .calibration import Calibration
 from .errors import Busy, Error, InvalidArgument, WrongType, error_of
 from .events import Event
@@ -395,6 +396,23 @@ class Engine(Handle):
             call(lib.kaiju_engine_calibrate, self._handle, instance(Calibration, "calibration", calibration)._handle,
                  c.byref(counted))
         return bool(counted.value)
+
+    def poll_cache(self, most: int = 65536) -> List[CacheEvent]:
+        """kaiju_engine_poll_cache: the cache events that wait, the oldest first; needs cache_events."""
+        made, count = (_c.CacheEvent * whole("most", most))(), c.c_size_t()
+        with self._alone():
+            call(lib.kaiju_engine_poll_cache, self._handle, made, c.sizeof(_c.CacheEvent), most, c.byref(count))
+            return [CacheEvent._of(event) for event in made[: count.value]]
+
+    def cached_blocks(self) -> List[CacheEvent]:
+        """kaiju_engine_cached_blocks: a STORED event for each block that is cached now, each after its parent; needs
+        cache_events. Poll the events that wait first."""
+        size, count = c.sizeof(_c.CacheEvent), c.c_size_t()
+        with self._alone():
+            call(lib.kaiju_engine_cached_blocks, self._handle, None, size, 0, c.byref(count))
+            made = (_c.CacheEvent * count.value)()
+            call(lib.kaiju_engine_cached_blocks, self._handle, made, size, count.value, c.byref(count))
+            return [CacheEvent._of(event) for event in made]
 
     def scrub(self, most_bytes: int = 64 << 20) -> Tuple[int, bool]:
         """kaiju_engine_scrub: bytes of weights in memory that it looked at, and whether that ended a pass over all.

@@ -119,6 +119,9 @@ class Engine {
   // computed. Returns kBusy if the session has an unfinished request, or if max_waiting prefetches have not ended. An
   // engine that stops tells no prefetch's end.
   Result<RequestId> prefetch(SessionId session, const PrefetchOptions& options);
+  // Returns at how many of these tokens a request of this scope could resume now with what is on the device. The rules
+  // of save_session for steps apply.
+  Result<int32_t> cached_tokens(std::span<const int32_t> tokens, const Scope& scope);
 
   // -- saved sessions: docs/cache.md says what is in one --
   // save_session and restore_session return kBusy while another thread is in step, or while a step that failed waits to

@@ -60,6 +60,12 @@ struct RequestOptions {
   // End a reply that goes in circles: its end repeats a piece of at most 80 bytes four times or more, in 24 bytes or
   // more. Text that repeats is held back until it is no circle, so most of a circle is not part of the reply's text.
   bool loop_guard = false;
+  // That many tokens at the end of the prompt are the beginning of the reply, which another engine began and did not
+  // end. The rest is, bit for bit, what that engine would have generated, with the same sampling, seed and variant.
+  // Stop strings and the guard against circles see the whole reply; the first token's event has the text from its
+  // beginning on. max_tokens and the counts are of the tokens that are generated here. Refused with beams, verdicts,
+  // banned phrases and the sampler mirostat, whose state tokens alone do not give, and by Conversation.
+  int32_t begun_tokens = 0;
   // Number of alternative tokens reported with each generated token, from 0 to kMaxTopLogprobs. The log-probability of
   // the generated token itself is always reported.
   int32_t logprobs = 0;

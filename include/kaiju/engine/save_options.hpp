@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <span>
 
 #include "kaiju/base/function.hpp"
@@ -29,6 +30,8 @@ struct SaveOptions {
   // The seal of what comes before the session in the same bytes, to which the session's own seals are bound (a saved
   // conversation's turns); zeros: nothing.
   SealTag before{};
+  // The scope whose KV of these tokens is saved; nullopt: that of the session's last request.
+  std::optional<Scope> scope = std::nullopt;
 };
 
 struct RestoreOptions {

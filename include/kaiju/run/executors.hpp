@@ -15,7 +15,10 @@ class Executor;
 
 struct ExecutorOptions {
   std::string backend = "auto";  // one of backend_names(), or "auto": the fastest that this machine has
-  // Indices in devices() to compute on. Empty: the backend's first. More than one: kUnsupported, for now.
+  // Indices in devices() to compute on. Empty: the backend's first. Several GPUs share the model: each has a part of
+  // every matrix, and all have the KV, so that a step takes less time. The results have the same bits. Their number
+  // must divide the model's heads and feed-forward columns, and they must reach each other's memory; kUnsupported says
+  // what would fit. Only models of version 1 of the arithmetic with one KV head can be shared.
   std::vector<int32_t> devices;
   // Threads that compute a step, the calling thread included; 0: one per core, at most 8. On a GPU, those that draw
   // from rows with chains of samplers; they are started by the first step with several such rows.
@@ -40,6 +43,11 @@ struct ExecutorOptions {
   // not have the algorithms for this model and GPU, they are measured when the executor is created. If the path is
   // empty, no algorithms are measured.
   std::string products_file;
+  // Who computes the matmuls on a GPU. "auto": kernels of kaiju's own on compute capability 9.0, on other chips
+  // cuBLASLt where it is faster. "own": kaiju's kernels alone. "cublaslt": cuBLASLt on every chip, for all products of
+  // more than one row whose shape it takes; kUnsupported if it is not installed, or the backend is not "cuda". The
+  // results have the same bits.
+  std::string products = "auto";
 };
 
 // Returns the names of the backends that this build has and this machine can run, the fastest first.

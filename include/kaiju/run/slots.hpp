@@ -15,6 +15,9 @@
 
 namespace kaiju {
 
+// ExecutorOptions::products.
+enum class Products : int32_t { kAuto = 0, kOwn = 1, kCublasLt = 2 };
+
 // The sizes for which an executor allocates memory.
 struct ExecutorSizes {
   int32_t slot_count = 1;    // number of live sequences
@@ -27,10 +30,11 @@ struct ExecutorSizes {
   std::string kv_layout;  // see ExecutorInfo
   std::string backend;
   int32_t device = 0, threads = 1;
-  int32_t draw_threads = 1;  // on a GPU: those that draw from rows with chains of samplers
-  int32_t gpu = 0;           // which of the GPUs that CUDA shows
-  bool graphs = true;        // see ExecutorOptions::graphs and products_file
+  int32_t draw_threads = 1;         // on a GPU: those that draw from rows with chains of samplers
+  std::vector<int32_t> gpus = {0};  // which of the GPUs that CUDA shows; several share the model
+  bool graphs = true;               // see ExecutorOptions::graphs and products_file
   std::string products_file;
+  Products products = Products::kAuto;
 };
 
 class Slots {

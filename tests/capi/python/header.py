@@ -33,6 +33,7 @@ NAMES = {
     "engine_set_share": "Engine.set_share", "engine_share_usage": "Engine.share_usage",
     "engine_cancel": "Engine.cancel", "engine_suspend": "Engine.suspend", "engine_resume": "Engine.resume",
     "engine_now": "Engine.now", "engine_step": "Engine.step", "engine_poll": "Engine.poll",
+    "engine_poll_cache": "Engine.poll_cache", "engine_cached_blocks": "Engine.cached_blocks",
     "engine_pending": "Engine.pending", "engine_wait": "Engine.wait", "engine_wake": "Engine.wake",
     "engine_metrics": "Engine.metrics", "engine_describe": "Engine.describe",
     "engine_record": "Event.record", "engine_replay": "Engine.replay", "engine_scrub": "Engine.scrub",
@@ -70,6 +71,7 @@ ENUMS = {  # by the prefix of the constants
     "KAIJU_MODEL_": (kaiju.Property, kaiju.TextProperty), "KAIJU_ROLE_": (kaiju.Role,), "KAIJU_CHAT_": (kaiju.Chat,),
     "KAIJU_EVENT_": (kaiju.Kind,), "KAIJU_DONE_": (kaiju.Reason,), "KAIJU_REUSE_": (kaiju.Reuse,), "KAIJU_SHARE_": (kaiju.ShareOf,), "KAIJU_TURN_": (kaiju.Part,),
     "KAIJU_SAMPLER_": (kaiju.Sampler,), "KAIJU_DEVICE_": (kaiju.Device,), "KAIJU_ROLLOUT_": (kaiju.Phase,),
+    "KAIJU_CACHE_": (kaiju.CacheKind, kaiju.CacheTier),
     "KAIJU_": (kaiju.Status,),
 }
 # Fields that Python shows otherwise, or not.

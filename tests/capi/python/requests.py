@@ -67,6 +67,21 @@ class Requests(OfEngine):
             done += [event.request for event in self.engine.poll() if event.last]
         self.assertEqual(done, [request.id for request in requests[::-1]])
 
+    def test_cache_events_tell_of_a_characters_blocks_alone(self):
+        with model.engine(threads=1, cache_events=1000, cache_event_tokens=1) as engine:
+            tokens = model.chat_format([("card", "Wren\n" + "Wren is a travelling hedge witch. " * 20)])
+            engine.prefix(tokens, character="wren/1").wait()
+            engine.session().reply("Hello!", max_tokens=4)
+            told = [event for event in engine.poll_cache() if event.kind == kaiju.CacheKind.STORED]
+            blocks = engine.cached_blocks()
+            self.assertEqual([block.parent for block in blocks], [0] + [block.name for block in blocks[:-1]])
+            self.assertEqual(sum((block.tokens for block in blocks), []), tokens)
+            self.assertEqual({block.name for block in blocks}, {event.name for event in told})
+            self.assertEqual({(block.tier, block.is_private) for block in blocks}, {(kaiju.CacheTier.DEVICE, False)})
+            self.assertEqual(engine.poll_cache(), [])
+        with self.assertRaises(kaiju.InvalidArgument):
+            self.engine.poll_cache()
+
     def test_a_request_outlives_the_name_of_its_session(self):
         request = self.engine.session().submit(STORY, max_tokens=3, stop_token=-1)
         gc.collect()

@@ -107,6 +107,8 @@ KAIJU_INLINE Result<RequestId> Conversation::ask(size_t turn, std::span<const in
   size_t prompt_count = 0;
   Result<RequestId> request = guarded<Result<RequestId>>([&]() -> Result<RequestId> {
     if (options.sequence_count != 1) return invalid_argument("sequence_count must be 1: a turn has one reply");
+    if (options.begun_tokens != 0)
+      return invalid_argument("begun_tokens must be 0: a turn has its reply from the start");
     std::vector<int32_t> prompt = history_of(turn);
     const size_t before = prompt.size();
     const std::span<const int32_t> text = in_prompt(turn, input);

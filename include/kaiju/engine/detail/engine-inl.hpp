@@ -46,6 +46,9 @@ KAIJU_INLINE Status Engine::save_session(SessionId session, const SaveOptions& o
   return impl_->save_session(session, options, write);
 }
 KAIJU_INLINE Result<int32_t> Engine::pin_session(SessionId session) { return impl_->pin_session(session); }
+KAIJU_INLINE Result<int32_t> Engine::cached_tokens(std::span<const int32_t> tokens, const Scope& scope) {
+  return impl_->cached_tokens(tokens, scope);
+}
 KAIJU_INLINE Result<SessionId> Engine::restore_session(const RestoreOptions& options, const SessionSource& read) {
   return impl_->restore_session(options, read);
 }

@@ -236,11 +236,40 @@ inline Status EngineImpl::check_options(const RequestOptions& options) const {
   return {};
 }
 
+// What of a reply its tokens do not tell cannot be taken over from another engine.
+inline Status EngineImpl::check_begun(const RequestOptions& options, const SamplingSpec& sampling) const {
+  if (options.begun_tokens < 0)
+    return invalid_argument("begun_tokens is " + std::to_string(options.begun_tokens) + "; it must be 0 or more");
+  if (options.begun_tokens == 0) return {};
+  const char* what = options.beams.width > 0                                          ? "beams"
+                     : options.safety.active() || options.safety.hold_back            ? "verdicts"
+                     : !options.banned_phrases.empty()                                ? "banned phrases"
+                     : sampling.chain && arith::mirostat_of(sampling.chain->samplers) ? "mirostat"
+                                                                                      : nullptr;
+  if (!what) return {};
+  return {StatusCode::kUnsupported, std::string("a reply with ") + what +
+                                        " cannot be continued from its tokens: generate it again from its beginning"};
+}
+
+// The text of what another engine generated of the reply.
+inline Status EngineImpl::begin_reply(Sequence& sequence) const {
+  const Request& request = *sequence.request;
+  for (int32_t i = request.prompt_count - request.begun_count; i < request.prompt_count; ++i) {
+    const int32_t token = (*sequence.tokens)[static_cast<size_t>(i)];
+    const bool stops =
+        std::find(request.stop_tokens.begin(), request.stop_tokens.end(), token) != request.stop_tokens.end();
+    if (stops || (pieces_ && sequence.text.push(pieces_->piece(token), sequence.begun_text) != TextEnd::kNone))
+      return invalid_argument("the reply has ended within its begun_tokens: there is nothing to continue");
+  }
+  return {};
+}
+
 inline std::shared_ptr<Request> EngineImpl::make_request(const RequestOptions& options) const {
   auto request = std::make_shared<Request>();
   request->scope = options.scope;
   request->user_data = options.user_data;
   request->max_tokens = options.max_tokens;
+  request->begun_count = options.begun_tokens;
   request->top_logprobs = options.logprobs;
   request->scores = options.scores || options.safety.active();
   request->reports_scores = options.scores;
@@ -273,6 +302,9 @@ inline Status EngineImpl::check_length(Request& request, size_t prompt_tokens) c
   if (request.scope.shared_tokens > prompt)
     return invalid_argument("shared_tokens is " + std::to_string(request.scope.shared_tokens) + "; the prompt has " +
                             std::to_string(prompt) + " tokens");
+  if (request.begun_count >= prompt)
+    return invalid_argument("begun_tokens is " + std::to_string(request.begun_count) + "; the prompt has " +
+                            std::to_string(prompt) + " tokens, and the reply begins behind at least one");
   request.prompt_count = static_cast<int32_t>(prompt);
   return scheduler_.check_fits(request.prompt_count, request.max_tokens);
 }
@@ -336,6 +368,7 @@ inline Result<RequestId> EngineImpl::submit_tokens(SessionId session, std::span<
     Result<SamplingSpec> sampling = sampling_of(options.sampling);
     if (!sampling.ok()) return sampling.status();
     KAIJU_TRY(check_options(options));
+    KAIJU_TRY(check_begun(options, *sampling));
     const std::shared_ptr<Request> request = make_request(options);
     request->session = session;
     request->shows_tokens = options.logits_hook || sampling->chain;
@@ -353,6 +386,7 @@ inline Result<RequestId> EngineImpl::submit_tokens(SessionId session, std::span<
       KAIJU_TRY(check_length(*request, before.size() + tokens.size()));
       Command command;
       command.sequences = make_sequences(request, options, *sampling, before, tokens);
+      for (const auto& sequence : command.sequences) KAIJU_TRY(begin_reply(*sequence));
       Result<RequestId> submitted = inbox_.locked([&](Inbox& inbox) -> Result<RequestId> {
         Result<History*> found = ready_to_submit(inbox, session);
         if (!found.ok()) return found.status();

@@ -65,6 +65,7 @@ class EngineImpl {
   Status destroy_session(SessionId session);
   Status save_session(SessionId session, const SaveOptions& options, const SessionSink& write);
   Result<int32_t> pin_session(SessionId session);
+  Result<int32_t> cached_tokens(std::span<const int32_t> tokens, const Scope& scope);
   Result<SessionId> restore_session(const RestoreOptions& options, const SessionSource& read);
   Result<RequestId> submit(SessionId session, std::span<const int32_t> tokens, const RequestOptions& options);
   Result<RequestId> submit_history(SessionId session, std::span<const int32_t> history, const RequestOptions& options);
@@ -119,6 +120,8 @@ class EngineImpl {
                                   const RequestOptions& options, Ring<Event>* own_events = nullptr);
   Status check_tokens(std::span<const int32_t> tokens) const;
   Status check_options(const RequestOptions& options) const;
+  Status check_begun(const RequestOptions& options, const SamplingSpec& sampling) const;
+  Status begin_reply(Sequence& sequence) const;
   const std::vector<int32_t>& stop_tokens_of(const RequestOptions& options) const {
     return options.stop_tokens ? *options.stop_tokens : options_.stop_tokens;
   }

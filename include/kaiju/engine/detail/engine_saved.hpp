@@ -91,6 +91,10 @@ inline Result<int32_t> EngineImpl::pin_session(SessionId session) {
   });
 }
 
+inline Result<int32_t> EngineImpl::cached_tokens(std::span<const int32_t> tokens, const Scope& scope) {
+  return between_steps<Result<int32_t>>([&]() -> Result<int32_t> { return scheduler_.cached_tokens(tokens, scope); });
+}
+
 inline Status EngineImpl::save_session(SessionId session, const SaveOptions& options, const SessionSink& write) {
   return between_steps<Status>([&]() -> Status {
     SavedSession saved;
@@ -110,6 +114,7 @@ inline Status EngineImpl::save_session(SessionId session, const SaveOptions& opt
     if (saved.identity.size() > kMostIdentity || saved.layout.size() > kMostLayout)
       return invalid_argument("the cache's identity or the KV layout's name is too long to save");
     KnownPath path;
+    if (options.scope) (void)scheduler_.books().regions(session, *options.scope);
     if (options.kv && !saved.layout.empty()) path = scheduler_.books().known_path(session, saved.tokens);
     saved.head.kv_tokens = static_cast<uint32_t>(path.tokens);
 

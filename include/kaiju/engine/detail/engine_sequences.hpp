@@ -217,7 +217,8 @@ inline void EngineImpl::say_again(Sequence& sequence) {
   sequence.text.begin_again();
   if (!pieces_) return;
   std::string said;
-  for (int32_t i = sequence.request->prompt_count; i < sequence.token_count(); ++i)
+  const Request& request = *sequence.request;
+  for (int32_t i = request.prompt_count - request.begun_count; i < sequence.token_count(); ++i)
     sequence.text.push(pieces_->piece((*sequence.tokens)[static_cast<size_t>(i)]), said);
 }
 

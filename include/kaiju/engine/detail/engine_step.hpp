@@ -381,6 +381,7 @@ inline void EngineImpl::commit_token(Sequence& sequence, SampledToken& sampled, 
   if (request.reports_scores) event.scores = std::move(sampled.scores);
   if (sequence.banned.any() && goes_back(sequence)) return;
   TextEnd text_end = TextEnd::kNone;
+  event.text = std::exchange(sequence.begun_text, {});
   if (pieces_ && !stop_token) text_end = sequence.text.push(pieces_->piece(sampled.token), event.text);
   tell_token(sequence, std::move(event));
   if (stop_token || text_end != TextEnd::kNone) {

@@ -123,6 +123,8 @@ class Scheduler {
   void add(Prefetch prefetch) { prefetches_.push_back(std::move(prefetch)); }
   // A session is gone, or its request has come: its prefetches end without more ado.
   void drop_prefetches(SessionId session);
+  // At how many of these tokens a request of this scope could resume with what is on the device.
+  int32_t cached_tokens(std::span<const int32_t> tokens, const Scope& scope);
   bool has_prefetches() const { return !prefetches_.empty(); }
   // Those that have ended since the last call.
   std::vector<Prefetch> take_prefetched() { return std::exchange(prefetched_, {}); }

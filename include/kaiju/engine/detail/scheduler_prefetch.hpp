@@ -64,6 +64,14 @@ inline void Scheduler::end_prefetch(Prefetch& prefetch, const Regions& regions) 
   if (last > 0 && tree_.at(path.nodes[last - 1]).points == 0) tree_.add_point(path.nodes[last - 1]);
 }
 
+inline int32_t Scheduler::cached_tokens(std::span<const int32_t> tokens, const Scope& scope) {
+  constexpr SessionId kNobody = 0;  // no session has this id
+  const Regions regions = books_.regions(kNobody, scope);
+  const int32_t count = resumable(KnownPath::find(tree_, regions.shared, regions.own, tokens));
+  books_.close(kNobody);
+  return count;
+}
+
 // The last position of a path whose window is whole.
 inline int32_t Scheduler::resumable(const KnownPath& path) const {
   int32_t position = path.tokens;

@@ -47,6 +47,7 @@ struct Request : std::enable_shared_from_this<Request> {
   std::vector<int32_t> stop_tokens;
   std::shared_ptr<BeamGroup> beams;  // null: each sequence is a reply of its own
   int32_t prompt_count = 0;
+  int32_t begun_count = 0;  // of the prompt's last tokens, those that begin the reply
   int32_t priority = 0;
   std::optional<TimePoint> deadline;
   Scope scope;
@@ -107,6 +108,7 @@ struct Sequence {
   // What the host is told.
   bool told_suspended = false;  // the host knows that it is suspended, and not yet that it goes on
   ReplyText text;
+  std::string begun_text;  // of Request::begun_count, until the first token is told
   BannedPhrases banned;
   std::vector<std::pair<int32_t, int32_t>> forbidden;  // (place in the reply, token): it would begin a banned phrase
   std::vector<Event> held;                             // tokens that are told when later ones have been judged

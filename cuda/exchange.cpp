@@ -1,0 +1,72 @@
+// Exchange: buffers, and launches of the kernels. See exchange.hpp.
+#include "exchange.hpp"
+
+#include <string>
+
+namespace kaiju::cuda {
+
+Result<std::shared_ptr<LostFlag>> LostFlag::make() {
+  auto flag = std::make_shared<LostFlag>();
+  KAIJU_TRY(take(flag->memory_, sizeof(int32_t), "a flag that GPUs share"));
+  return flag;
+}
+
+Result<std::unique_ptr<Exchange>> Exchange::make(std::shared_ptr<Device> device, const Split& split,
+                                                 const ModelConfig& config, int32_t rows, int32_t logit_rows,
+                                                 std::shared_ptr<LostFlag> lost) {
+  std::unique_ptr<Exchange> made(new Exchange(std::move(device), std::move(lost)));
+  for (DeviceBuffer<int32_t>& sums : made->sums_)
+    KAIJU_TRY(take(sums, static_cast<size_t>(rows) * static_cast<size_t>(config.d_model), "the sums of several GPUs"));
+  Peers& peers = made->peers_;
+  peers.count = split.count, peers.rank = split.rank;
+  for (int32_t p = 0; p <= split.count; ++p) peers.first_column[p] = split.begin(config.vocab_size, kVocabUnit, p);
+  const int32_t columns = split.size(config.vocab_size, kVocabUnit);
+  KAIJU_TRY(take(made->logits_, static_cast<size_t>(logit_rows) * static_cast<size_t>(columns), "the logits"));
+  KAIJU_TRY(take(made->arrived_, kMostGpus, "what GPUs tell each other"));
+  KAIJU_TRY(take(made->state_, 2, "what GPUs tell each other"));
+  peers.state = made->state_.data();
+  peers.lost = made->lost_->address();
+  return made;
+}
+
+Status Exchange::connect(std::span<Exchange* const> all, std::span<arith::bf16* const> streams) {
+  for (Exchange* const own : all) {
+    const int32_t index = own->device_->index();
+    const CurrentDevice current(index);
+    for (size_t p = 0; p < all.size(); ++p) {
+      const int32_t other = all[p]->device_->index();
+      if (other != index) {
+        const cudaError_t error = cudaDeviceEnablePeerAccess(other, 0);
+        if (error != cudaSuccess && error != cudaErrorPeerAccessAlreadyEnabled) {
+          cudaGetLastError();
+          return {StatusCode::kUnsupported, "GPUs " + std::to_string(index) + " and " + std::to_string(other) +
+                                                " do not reach each other's memory (" + cudaGetErrorString(error) +
+                                                "): create an engine for each"};
+        }
+        cudaGetLastError();  // that it was enabled before
+      }
+      own->peers_.arrived[p] = all[p]->arrived_.data();
+      own->peers_.sums[0][p] = all[p]->sums_[0].data();
+      own->peers_.sums[1][p] = all[p]->sums_[1].data();
+      own->peers_.logits[p] = all[p]->logits_.data();
+      own->peers_.x[p] = streams[p];
+    }
+  }
+  return {};
+}
+
+void Exchange::add_sums(int32_t turn, int32_t rows, int32_t out, const float* scale) {
+  device_->attempt("the sums of several GPUs",
+                   [&] { return add_sums_of_all(device_->stream(), device_->chip(), peers_, turn, rows, out, scale); });
+}
+
+void Exchange::gather_logits(int32_t rows, float* logits) {
+  device_->attempt("the logits of several GPUs",
+                   [&] { return cuda::gather_logits(device_->stream(), device_->chip(), peers_, rows, logits); });
+}
+
+void Exchange::look_for_lost() {
+  if (lost_->is_set()) device_->fail("a step that several GPUs share", "one of them did not come");
+}
+
+}  // namespace kaiju::cuda

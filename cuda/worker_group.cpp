@@ -1,0 +1,155 @@
+// WorkerGroup: launches a step on all GPUs of a model. See worker_group.hpp.
+#include "worker_group.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace kaiju::cuda {
+
+Result<std::unique_ptr<WorkerGroup>> WorkerGroup::make(std::span<const std::shared_ptr<Device>> devices,
+                                                       Weights weights, const StepIntake& intake,
+                                                       const ExecutorSizes& sizes) {
+  const auto count = static_cast<int32_t>(devices.size());
+  KAIJU_TRY(check_split(weights.config, count));
+  std::shared_ptr<LostFlag> lost;
+  if (count > 1) {
+    Result<std::shared_ptr<LostFlag>> made = LostFlag::make();
+    if (!made.ok()) return made.status();
+    lost = std::move(made).value();
+  }
+  std::unique_ptr<WorkerGroup> group(new WorkerGroup);
+  for (int32_t rank = 0; rank < count; ++rank) {
+    const std::shared_ptr<Device>& device = devices[static_cast<size_t>(rank)];
+    Weights own;
+    if (rank + 1 < count) {
+      Result<Weights> read = Weights::from(weights.checkpoint);
+      if (!read.ok()) return read.status();
+      own = std::move(read).value();
+    } else {
+      own = std::move(weights);
+    }
+    Result<std::unique_ptr<Worker>> worker =
+        Worker::make(device, std::move(own), intake, sizes, Split{count, rank}, lost);
+    if (!worker.ok()) return worker.status();
+    group->members_.push_back({device->index(), std::move(worker).value()});
+  }
+  if (count > 1) KAIJU_TRY(group->connect());
+  for (const Member& member : group->members_) KAIJU_TRY(member.worker->record(sizes));
+  return group;
+}
+
+Status WorkerGroup::connect() {
+  std::vector<Exchange*> exchanges;
+  std::vector<arith::bf16*> streams;
+  for (const Member& member : members_) {
+    exchanges.push_back(member.worker->exchange());
+    streams.push_back(member.worker->stream());
+  }
+  return Exchange::connect(exchanges, streams);
+}
+
+Status WorkerGroup::status() const {
+  for (const Member& member : members_) KAIJU_TRY(member.worker->status());
+  return {};
+}
+
+void WorkerGroup::start(const CheckedStep& step, int32_t turn, bool alone, StepResult& answer) {
+  each([&](Worker& worker) { worker.begin(step, turn, alone, &worker == &first()); });
+  if (!step.plan.segments.empty()) run_rows(step, turn, answer);
+  each([&](Worker& worker) { worker.end(turn); });
+  release_if_failed();
+}
+
+void WorkerGroup::run_rows(const CheckedStep& step, int32_t turn, StepResult& answer) {
+  if (first().is_recorded(step)) {
+    each([&](Worker& worker) { worker.launch_graph(step); });
+  } else {
+    const bool as_one_kernel = first().is_one_kernel(step);
+    each([&](Worker& worker) {
+      worker.mark_rows();
+      if (as_one_kernel)
+        worker.run_one_row();
+      else
+        worker.run_embedding();
+    });
+    const int32_t layers = as_one_kernel ? 0 : first().layer_count();
+    for (int32_t layer = 0; layer < layers; ++layer) each([&](Worker& worker) { worker.run_layer(layer); });
+    return_logits(step, as_one_kernel, answer);
+    if (!as_one_kernel) each([](Worker& worker) { worker.run_sampled_logits(); });
+  }
+  each([&](Worker& worker) { worker.sample(step); });
+  const CurrentDevice current(members_.front().index);
+  first().return_rows(step, turn);
+}
+
+// Computes the logits of segments that ask for those of all rows, and copies them to the answer. `are_there`: the
+// logits of the only row have been computed.
+void WorkerGroup::return_logits(const CheckedStep& step, bool are_there, StepResult& answer) {
+  const std::vector<Segment>& segments = step.plan.segments;
+  const CurrentDevice current(members_.front().index);  // each() comes back to it
+  const ExecutorInfo& info = first().info();
+  int64_t rows = 0;
+  for (const Segment& segment : segments) rows += segment.all_logits ? segment.token_count : 0;
+  answer.logits.resize(static_cast<size_t>(rows * info.vocab_size));
+  float* out = answer.logits.data();
+  int32_t score_at = info.slot_count;
+  for (const Segment& segment : segments)
+    for (int32_t done = 0; segment.all_logits && done < segment.token_count; done += first().logit_rows()) {
+      const int32_t from = segment.first_token + done,
+                    count = std::min(first().logit_rows(), segment.token_count - done);
+      if (!are_there) each([&](Worker& worker) { worker.run_logits(from, count); });
+      release_if_failed();
+      first().return_logits(count, out);  // waits for the GPU, and so for all: theirs have been launched
+      out += int64_t{count} * info.vocab_size;
+      if (!segment.scores) continue;
+      first().run_scores(from, count, score_at);
+      score_at += count;
+    }
+}
+
+Status WorkerGroup::finish(const StepPlan& plan, const Slots& slots, int32_t turn, const FloatState& float_state,
+                           StepResult& answer) {
+  release_if_failed();
+  Status failed;
+  for (const Member& member : members_) {
+    const Status waited = member.worker->wait(turn);
+    if (failed.ok()) failed = waited;
+    if (!waited.ok()) release_if_failed();
+  }
+  KAIJU_TRY(failed);
+  first().answer(plan, slots, turn, float_state, answer);
+  return {};
+}
+
+// So that no GPU waits for one that has failed.
+void WorkerGroup::release_if_failed() {
+  if (members_.size() > 1 && !status().ok()) first().exchange()->leave();
+}
+
+Status WorkerGroup::set_head(const std::shared_ptr<const Checkpoint>& checkpoint) {
+  for (const Member& member : members_) KAIJU_TRY(member.worker->set_head(checkpoint));
+  return {};
+}
+
+Status WorkerGroup::set_scales(const std::shared_ptr<const Checkpoint>& checkpoint) {
+  for (const Member& member : members_) KAIJU_TRY(member.worker->set_scales(checkpoint));
+  return {};
+}
+
+// The weights of one GPU after those of the other.
+Result<Scrubbed> WorkerGroup::scrub(size_t most_bytes) {
+  Result<Scrubbed> looked = members_[scrubbed_].worker->scrub(most_bytes);
+  if (!looked.ok() || !looked->whole) return looked;
+  scrubbed_ = (scrubbed_ + 1) % members_.size();
+  looked->whole = scrubbed_ == 0;
+  return looked;
+}
+
+// Pinned memory is within reach of every GPU; each has streams of its own for it.
+Result<HostMemory> WorkerGroup::host_memory(size_t bytes, const char* what) {
+  for (size_t rank = 1; rank < members_.size(); ++rank) KAIJU_TRY(members_[rank].worker->travel_beside_steps());
+  return first().host_memory(bytes, what);
+}
+
+}  // namespace kaiju::cuda

@@ -1,0 +1,96 @@
+"""A fleet to break: kaiju-servers that keep their ports, HAProxy before them, and what may happen to both."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+import urllib.request
+
+import files
+from loopback import PORTS, find_haproxy, free_ports
+
+
+class Server:
+    """A kaiju-server at a port of its own, started again at the same one. `inside`: a command that runs another one,
+    somewhere else."""
+
+    def __init__(self, program, model=None, *arguments, inside=(), host="127.0.0.1", port=None):
+        self.host, self.port = host, port or free_ports(1)[0]
+        self.address = f"{host}:{self.port}"
+        self.command = [*inside, program, "--port", str(self.port), "--address", host, "--threads", "1"]
+        for option in ("--store", "--log"):
+            self.command += [option, "none"] if option not in arguments else []
+        self.command += ["--model", model] if model else []
+        self.command += arguments
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        line = self.process.stdout.readline().strip()
+        if not re.search(r":(\d+)$", line):
+            raise files.Refused(f"{self.command[0]} did not start: {line}")
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+    def restart(self):
+        """Lets it finish what it has begun."""
+        self.process.terminate()
+        self.process.wait()
+        self.process.stdout.close()
+        self.start()
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.kill()
+
+
+class Router:
+    """HAProxy by character before three addresses, at a port of its own."""
+
+    def __init__(self, addresses, balance_factor=0, check_timeout="3s"):
+        self.ports = free_ports(len(PORTS))
+        self.address = f"http://127.0.0.1:{self.ports[0]}"
+        names = [f"KAIJU_SERVER_{i + 1}" for i in range(len(addresses))] + list(PORTS)
+        self.environment = {
+            **os.environ,
+            "KAIJU_BALANCE_FACTOR": str(balance_factor),
+            "KAIJU_CHECK_TIMEOUT": check_timeout,
+            **dict(zip(names, [*addresses, *map(str, self.ports)])),
+        }
+        self.start()
+
+    def start(self):
+        """Returns the seconds until it answers."""
+        begun = time.monotonic()
+        command = [find_haproxy(), "-db", "-q", "-f", os.path.join(files.HERE, "haproxy.cfg")]
+        self.process = subprocess.Popen(command, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while time.monotonic() < begun + 20 and self.process.poll() is None:
+            try:
+                urllib.request.urlopen(f"{self.address}/health", timeout=2).read()
+                return time.monotonic() - begun
+            except OSError:
+                time.sleep(0.01)
+        raise files.Refused("haproxy did not start")
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Fleet:
+    def __init__(self, program, model, check_timeout="3s", servers=None):
+        self.servers = servers or [Server(program, model) for _ in range(3)]
+        self.router = Router([server.address for server in self.servers], check_timeout=check_timeout)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.router.kill()
+        for server in self.servers:
+            server.end()

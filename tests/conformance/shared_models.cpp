@@ -1,0 +1,183 @@
+// Models that several GPUs share: the bits of one. KAIJU_TEST_GPUS=4 requires so many; without it, all that are there.
+#include "world.hpp"
+#if KAIJU_CUDA
+#include "examples/tools/scorer.hpp"
+#include "kaiju/engine/engine.hpp"
+#include "kaiju/run/executors.hpp"
+#include "kaiju/step/executor.hpp"
+#include "random_checkpoint.hpp"
+
+namespace kaiju::test {
+namespace {
+
+// Numbers of GPUs to share a model among.
+std::vector<int32_t> gpu_counts() {
+  const std::vector<std::string> names = isas();
+  const char* const required = std::getenv("KAIJU_TEST_GPUS");
+  const auto there =
+      std::find(names.begin(), names.end(), "cuda") == names.end() ? 0 : static_cast<int32_t>(cuda::gpus().size());
+  if (required) REQUIRE(there >= std::atoi(required));
+  std::vector<int32_t> counts;
+  for (const int32_t count : {2, 4, 8})
+    if (count <= there) counts.push_back(count);
+  if (counts.empty()) WARN("fewer than two GPUs here");
+  return counts;
+}
+
+std::vector<int32_t> first_gpus(int32_t count) {
+  std::vector<int32_t> devices;
+  for (int32_t i = 1; i <= count; ++i) devices.push_back(i);
+  return devices;
+}
+
+// That 2, 4 and 8 GPUs can share.
+ModelConfig random_shared_config(Random& random, int32_t number) {
+  ModelConfig config;
+  config.name = "shared" + std::to_string(number);
+  config.vocab_size = 16 * (8 + random.below(40));
+  config.head_dim = random.below(2) == 0 ? 64 : 128;
+  config.n_kv_heads = 1;
+  config.n_heads = 8 * (1 + random.below(3));
+  config.d_model = 64 * (1 + random.below(12));
+  config.d_ff = 512 * (1 + random.below(3));
+  config.context = 512;
+  config.layers = {{LayerKind::kWindow, 33 + random.below(150), 0, 0}, {LayerKind::kGlobal, 0, 1, 0}};
+  if (random.below(2) == 0) config.layers.push_back({LayerKind::kGlobal, 0, 1, 0});
+  if (random.below(2) == 0) config.labels = {"violence", "self_harm"};
+  config.derive_counts();
+  return config;
+}
+
+struct Run {
+  std::string backend;
+  std::vector<int32_t> devices;
+  int32_t chunk = 200, batch = 1;
+  bool graphs = true;
+};
+
+Result<std::vector<float>> logits_of(const std::shared_ptr<const Checkpoint>& checkpoint, const Run& run) {
+  ExecutorOptions options;
+  options.backend = run.backend;
+  options.devices = run.devices;
+  options.slot_count = run.batch;
+  options.step_tokens = run.chunk * run.batch;
+  options.graphs = run.graphs;
+  auto executor = make_executor(checkpoint, options);
+  if (!executor.ok()) return executor.status();
+  std::vector<std::vector<int32_t>> texts;
+  for (int32_t text = 0; text < run.batch; ++text) {
+    std::vector<int32_t>& tokens = texts.emplace_back();
+    for (int32_t i = 0; i < 300; ++i) tokens.push_back((i * 7 + text * 31) % checkpoint->config().vocab_size);
+  }
+  std::vector<float> logits;
+  tools::Scorer scorer(std::move(executor).value());
+  KAIJU_TRY(scorer.score(texts, run.chunk, [&](std::span<const float> rows, int64_t) -> Status {
+    logits.insert(logits.end(), rows.begin(), rows.end());
+    return {};
+  }));
+  return logits;
+}
+
+// The tokens of several conversations of two turns each, at once, with sampling and penalties.
+std::vector<int32_t> replies_of(const std::shared_ptr<const Checkpoint>& checkpoint, const Run& run) {
+  ExecutorOptions options;
+  options.backend = run.backend;
+  options.devices = run.devices;
+  options.slot_count = 6;
+  options.step_tokens = 96;
+  options.graphs = run.graphs;
+  options.share_memory = true;
+  auto executor = make_executor(checkpoint, options);
+  INFO(executor.status().message());
+  REQUIRE(executor.ok());
+  const auto engine = Engine::create(std::move(executor).value(), nullptr, {}).value();
+  const int32_t vocab = checkpoint->config().vocab_size;
+  std::vector<std::vector<int32_t>> said(9);
+  std::vector<int32_t> all;
+  for (int32_t turn = 0; turn < 2; ++turn) {
+    std::vector<SessionId> sessions;
+    for (size_t talk = 0; talk < said.size(); ++talk) {
+      for (int32_t i = 0; i < 40 + 7 * static_cast<int32_t>(talk); ++i)
+        said[talk].push_back((turn * 131 + i * 11 + static_cast<int32_t>(talk % 3) * 5) % vocab);
+      sessions.push_back(engine->create_session().value());
+      RequestOptions request;
+      request.max_tokens = 20;
+      request.user_data = &said[talk];
+      request.sampling.temperature = talk % 2 == 0 ? 0.0f : 0.9f;
+      request.sampling.repetition_penalty = talk % 3 == 0 ? 1.2f : 1.0f;
+      request.sampling.seed = talk;
+      REQUIRE(engine->submit(sessions.back(), said[talk], request).ok());
+    }
+    while (engine->pending() > 0) {
+      const Status stepped = engine->step();
+      INFO(stepped.message());
+      REQUIRE(stepped.ok());
+      for (Event event; engine->poll(event);)
+        if (event.kind == EventKind::kToken)
+          static_cast<std::vector<int32_t>*>(event.user_data)->push_back(event.token);
+    }
+    for (const SessionId session : sessions) REQUIRE(engine->destroy_session(session).ok());
+  }
+  for (const std::vector<int32_t>& one : said) all.insert(all.end(), one.begin(), one.end());
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("several GPUs that share a model give the bits of one processor, in any chunks, batches, graphs or not") {
+  const std::vector<int32_t> counts = gpu_counts();
+  if (counts.empty()) return;
+  Random random(seed_of_run());
+  for (int32_t number = 0; number < 12; ++number) {
+    const ModelConfig config = random_shared_config(random, number);
+    const auto checkpoint = random_checkpoint(config, static_cast<uint64_t>(number) + 1);
+    for (const int32_t batch : {1, 3}) {
+      const auto expected = logits_of(checkpoint, {"portable", {}, 64, batch});
+      REQUIRE(expected.ok());
+      for (const int32_t count : counts)
+        for (const int32_t chunk : {1, 7, 64, 200}) {
+          INFO("KAIJU_TEST_SEED=" << seed_of_run() << ", model " << number << ", " << count << " GPUs, chunk " << chunk
+                                  << ", batch " << batch);
+          const auto logits = logits_of(checkpoint, {"cuda", first_gpus(count), chunk, batch, chunk % 2 == 0});
+          INFO(logits.status().message());
+          REQUIRE(logits.ok());
+          CHECK(differences(*logits, *expected) == 0);
+        }
+    }
+  }
+}
+
+TEST_CASE("conversations at once on several GPUs get the replies of one processor") {
+  const std::vector<int32_t> counts = gpu_counts();
+  if (counts.empty()) return;
+  Random random(seed_of_run());
+  for (int32_t number = 0; number < 4; ++number) {
+    const auto checkpoint = random_checkpoint(random_shared_config(random, number), static_cast<uint64_t>(number) + 40);
+    const std::vector<int32_t> expected = replies_of(checkpoint, {"portable", {}});
+    for (const int32_t count : counts)
+      for (const bool graphs : {true, false}) {
+        INFO("KAIJU_TEST_SEED=" << seed_of_run() << ", model " << number << ", " << count << " GPUs, graphs "
+                                << graphs);
+        CHECK(replies_of(checkpoint, {"cuda", first_gpus(count), 0, 0, graphs}) == expected);
+      }
+  }
+}
+
+TEST_CASE("GPUs that cannot share a model refuse it, and say how many could") {
+  const std::vector<int32_t> counts = gpu_counts();
+  if (counts.empty()) return;
+  Random random(seed_of_run());
+  ModelConfig config = random_shared_config(random, 0);
+  config.n_heads = 3;
+  config.d_ff = 1152;
+  config.derive_counts();
+  const Status refused = logits_of(random_checkpoint(config, 1), {"cuda", first_gpus(2)}).status();
+  CHECK(refused.code() == StatusCode::kUnsupported);
+  CHECK(refused.message().find("among 3") != std::string::npos);
+  const Status twice = logits_of(random_checkpoint(config, 1), {"cuda", {1, 1}}).status();
+  CHECK(twice.code() == StatusCode::kInvalidArgument);
+  CHECK(twice.message().find("twice") != std::string::npos);
+}
+
+}  // namespace kaiju::test
+#endif
