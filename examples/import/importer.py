@@ -95,7 +95,7 @@ def _trained_steps(config: ModelConfig, layer: int, k_step: float, v_step: float
     return Steps(np.full(shape, k_step, np.float32), np.full(shape, v_step, np.float32))
 
 
-def _begun(texts: list[np.ndarray], tokenizer: StoredTokenizer | None) -> list[np.ndarray]:
+def begun(texts: list[np.ndarray], tokenizer: StoredTokenizer | None) -> list[np.ndarray]:
     """With the token that the model expects before a text."""
     if tokenizer is None or tokenizer.begin is None:
         return texts
@@ -112,7 +112,7 @@ def import_model(source: Source, path: str, options: Options) -> str:
     texts, check_text = sample_texts(tokenizer.data if tokenizer else None, config.vocab_size)
     if options.text is not None:
         texts = own_texts(options.text, tokenizer.data if tokenizer else None, config.vocab_size)
-    texts, check_text = _begun(texts, tokenizer), _begun([check_text], tokenizer)[0]
+    texts, check_text = begun(texts, tokenizer), begun([check_text], tokenizer)[0]
     block, steps, folded = native.hadamard_block(config), list[Steps](), source
     if options.balance and config.stored != FLOATS:
         raise Refused(f"{shown(source.path)} has int8 weights, which cannot be balanced any more; leave out --balance")

@@ -13,6 +13,7 @@ import importer
 from float_model import FloatModel
 from int8_model import Int8Model
 from sources import open_source
+from stored_tokenizer import StoredTokenizer
 
 FAMILIES = ("llama biased, tied", "mistral", "qwen2", "arcee", "gemma3", "gemma4", "gemma4 unified", "gemma4 shared")
 IDS = np.random.RandomState(7).randint(0, 320, 60)
@@ -66,6 +67,14 @@ def outliers(folder):
     promise(lost[None] == lost[True], "Gemma's families are balanced unless somebody says no")
 
 
+def beginnings():
+    """A text is looked at as the model sees one."""
+    texts = [np.array([7, 8]), np.array([9])]
+    found = importer.begun(texts, StoredTokenizer(b"", begin=2))
+    promise([list(text) for text in found] == [[2, 7, 8], [2, 9]], "each begins with the token that the model expects")
+    promise(importer.begun(texts, StoredTokenizer(b"")) is texts and importer.begun(texts, None) is texts, "or does not")
+
+
 def own_text(folder):
     """A text that somebody brings decides the factors, and so the bytes."""
     source, found = open_source(f"{folder}/qwen2"), {}
@@ -87,5 +96,6 @@ def own_text(folder):
 with tempfile.TemporaryDirectory() as place:
     same_model(place)
     outliers(place)
+    beginnings()
     own_text(place)
 print("ok")
