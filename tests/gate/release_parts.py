@@ -260,6 +260,20 @@ def endpoint(says):
         server.server_close()
 
 
+class Programs(Case):
+    def test_one_that_is_missing_is_told_before_anything_is_measured(self):
+        from kaiju_gate.arguments import parser
+        from kaiju_gate.release import run
+
+        args = parser().parse_args(["release", MODEL, "--against", MODEL, "--quick"])
+        with (
+            mock.patch.object(programs, "_folders", lambda: []),
+            mock.patch.object(run, "measure", side_effect=AssertionError("it measures")),
+            self.assertRaisesRegex(Wrong, "kaiju-score is missing"),
+        ):
+            run.run(args)
+
+
 class Endpoints(Case):
     def setUp(self):
         try:

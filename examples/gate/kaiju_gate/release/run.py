@@ -12,7 +12,7 @@ from ..report import Report, Table
 from ..rules import rules_of
 from ..safety import tiers_of
 from ..wrong import Wrong
-from . import heads, judged, needle, questions, speed, texts, traffic
+from . import heads, judged, needle, programs, questions, speed, texts, traffic
 from .asking import Asked, Measured, asked_of, measure
 from .both import CANDIDATE, CURRENT, Pair, Settings
 from .endpoint import Endpoint
@@ -119,9 +119,16 @@ def _context(args: argparse.Namespace, path: str) -> int:
         engine.close()
 
 
+# The parts that run kaiju's own programs.
+_PROGRAMS = {"texts": "kaiju-score", "replay": "kaiju-bench", "speed": "kaiju-bench"}
+
+
 def run(args: argparse.Namespace) -> Report:
     judge = judge_of(args)
     asked = asked_of(args, min(_context(args, path) for path in (args.model, args.against)))
+    for part in asked.parts:
+        if part in _PROGRAMS:
+            programs.find(_PROGRAMS[part])  # told now, and not after half an hour
     current = measure(args.against, asked)
     candidate = measure(args.model, asked)
     report = compare(candidate, current, asked, judge, args)
