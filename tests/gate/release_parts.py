@@ -265,11 +265,11 @@ class Programs(Case):
         from kaiju_gate.arguments import parser
         from kaiju_gate.release import run
 
-        args = parser().parse_args(["release", MODEL, "--against", MODEL, "--quick"])
+        args = parser().parse_args(["release", MODEL, "--against", MODEL, "--only", "speed"])
         with (
             mock.patch.object(programs, "_folders", lambda: []),
             mock.patch.object(run, "measure", side_effect=AssertionError("it measures")),
-            self.assertRaisesRegex(Wrong, "kaiju-score is missing"),
+            self.assertRaisesRegex(Wrong, "kaiju-bench is missing"),
         ):
             run.run(args)
 
