@@ -2,13 +2,31 @@
 
 import os
 import re
+import shutil
 import signal
+import socket
 import subprocess
 import time
 import urllib.request
 
 import files
-from loopback import PORTS, find_haproxy, free_ports
+
+PORTS = ("KAIJU_BY_CHARACTER", "KAIJU_IN_TURN")  # of haproxy.cfg
+
+
+def free_ports(count):
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in held]
+    for one in held:
+        one.close()
+    return ports
+
+
+def find_haproxy():
+    program = shutil.which("haproxy", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+    if not program:
+        raise files.Refused("haproxy is missing: apt-get install haproxy")
+    return program
 
 
 class Server:
@@ -75,6 +93,7 @@ class Router:
                 return time.monotonic() - begun
             except OSError:
                 time.sleep(0.01)
+        self.kill()
         raise files.Refused("haproxy did not start")
 
     def kill(self):

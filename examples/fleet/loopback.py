@@ -7,9 +7,7 @@ import argparse
 import json
 import os
 import re
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,21 +15,13 @@ import urllib.request
 
 import chats
 import files
+from fleet import PORTS, Router, free_ports
 
 SERVERS = 3
-PORTS = ("KAIJU_BY_CHARACTER", "KAIJU_IN_TURN")
 ALONE = "one server with the memory of three"
 VLLM = "vllm-router"
 # Requests of a session stay at one server. The body's field session_params.session_id names it: here, the character.
 SESSIONS = ("--kv-aware-session-affinity-ttl-secs", "3600")
-
-
-def free_ports(count):
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
 
 
 def start_server(arguments, cache_mib, told=None):
@@ -59,34 +49,6 @@ def start_server(arguments, cache_mib, told=None):
     if not found:
         raise files.Refused(f"{arguments.server} did not start")
     return process, int(found[1])
-
-
-def find_haproxy():
-    program = shutil.which("haproxy", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
-    if not program:
-        raise files.Refused("haproxy is missing: apt-get install haproxy")
-    return program
-
-
-def start_router(ports, balance_factor):
-    names = [f"KAIJU_SERVER_{i + 1}" for i in range(SERVERS)] + list(PORTS)
-    where = dict(zip(names, [f"127.0.0.1:{port}" for port in ports] + free_ports(len(PORTS))))
-    environment = {
-        **os.environ,
-        "KAIJU_BALANCE_FACTOR": str(balance_factor),
-        **{name: str(port) for name, port in where.items()},
-    }
-    config = os.path.join(files.HERE, "haproxy.cfg")
-    process = subprocess.Popen([find_haproxy(), "-db", "-q", "-f", config], env=environment)
-    until = time.monotonic() + 20
-    while time.monotonic() < until and process.poll() is None:
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{where['KAIJU_BY_CHARACTER']}/health", timeout=2)
-            return process, where
-        except OSError:
-            time.sleep(0.1)
-    stop([process])
-    raise files.Refused("haproxy did not start")
 
 
 def start_vllm_router(arguments, ports, told, more):
@@ -166,9 +128,10 @@ def measure(arguments, way, how):
             router, port = start_vllm_router(arguments, ports, told, how)
             processes.insert(0, router)
         else:
-            router, where = start_router(ports, how)
+            haproxy = Router([f"127.0.0.1:{one}" for one in ports], how)
+            router = haproxy.process
             processes.insert(0, router)
-            port = where[way]
+            port = haproxy.ports[PORTS.index(way)]
         traffic = chats.Traffic(arguments.characters, arguments.chats, arguments.requests, seed=arguments.seed)
         begin = time.monotonic()
         counts = chats.run(port, traffic, arguments.at_once, arguments.max_tokens)
@@ -196,10 +159,10 @@ def stay(arguments):
     started = [start_server(arguments, arguments.cache_mib) for _ in range(SERVERS)]
     processes = [process for process, _ in started]
     try:
-        router, where = start_router([port for _, port in started], arguments.balance_factor)
-        processes.insert(0, router)
-        print(f"by character: http://127.0.0.1:{where['KAIJU_BY_CHARACTER']}/v1  (Ctrl-C ends it)", flush=True)
-        router.wait()
+        router = Router([f"127.0.0.1:{port}" for _, port in started], arguments.balance_factor)
+        processes.insert(0, router.process)
+        print(f"by character: {router.address}/v1  (Ctrl-C ends it)", flush=True)
+        router.process.wait()
     except KeyboardInterrupt:
         pass
     finally:

@@ -12,7 +12,6 @@ import os
 import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,18 +21,11 @@ import urllib.request
 
 import chats
 import files
+from fleet import Router, free_ports
 
 EVENTS = ("join", "leave", "sudden", "edits")
 STEP = 5  # seconds from one minute that is looked at to the next
 TURNS = 12  # of a chat; then its user begins another
-
-
-def free_ports(count):
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
 
 
 def get(port, path):
@@ -66,18 +58,13 @@ class Fleet:
         os.mkdir(os.path.join(self.folder.name, "cards"))
         with open(self.key, "wb") as file:
             file.write(os.urandom(32))
-        *self.ports, self.port, in_turn = free_ports(5)
+        self.ports = free_ports(3)
         self.servers = {}
         for place in running:
             self.start(place)
             wait_until(lambda: is_healthy(self.ports[place]), "a server did not start")
-        addresses = {f"KAIJU_SERVER_{i + 1}": f"127.0.0.1:{port}" for i, port in enumerate(self.ports)}
-        environment = {**os.environ, "KAIJU_BALANCE_FACTOR": str(arguments.balance_factor), **addresses,
-                       "KAIJU_BY_CHARACTER": str(self.port), "KAIJU_IN_TURN": str(in_turn)}
-        program = "/usr/sbin/haproxy" if os.path.exists("/usr/sbin/haproxy") else "haproxy"
-        self.router = subprocess.Popen([program, "-db", "-q", "-f", os.path.join(files.HERE, "haproxy.cfg")],
-                                       env=environment)
-        wait_until(lambda: is_healthy(self.port), "haproxy did not start")
+        self.router = Router([f"127.0.0.1:{port}" for port in self.ports], arguments.balance_factor)
+        self.port = self.router.ports[0]
 
     def start(self, place):
         command = [self.arguments.server, "--port", str(self.ports[place]), "--threads", "1", "--log", "none",
@@ -103,7 +90,8 @@ class Fleet:
         return sum(float(value) for value in re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", text, re.M))
 
     def close(self):
-        for process in [self.router, *self.servers.values()]:
+        self.router.kill()
+        for process in self.servers.values():
             process.kill()
             process.wait()
         self.folder.cleanup()

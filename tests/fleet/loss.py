@@ -17,7 +17,7 @@ FLEET = ROOT / "examples" / "fleet"
 sys.path.insert(0, str(FLEET))
 import files  # noqa: E402
 import load  # noqa: E402
-from loopback import find_haproxy  # noqa: E402
+from fleet import find_haproxy  # noqa: E402
 
 SEED = int(os.environ.get("KAIJU_TEST_SEED", random.getrandbits(30)))
 SHORT = {"kills": 2, "router-kills": 1, "drains": 1, "stops": 1, "cuts": 1, "store-kills": 3, "stop-seconds": 3, "stall-seconds": 4,

@@ -24,7 +24,7 @@ FLEET = ROOT / "examples" / "fleet"
 sys.path.insert(0, str(FLEET))
 import files  # noqa: E402
 from fleet import Server  # noqa: E402
-from loopback import find_haproxy, free_ports  # noqa: E402
+from fleet import find_haproxy, free_ports  # noqa: E402
 
 OLDEST = "1.30"  # of Kubernetes: from there on preStop may sleep
 OF_OTHERS = {"InferencePool", "HTTPRoute"}  # kinds that Kubernetes itself does not have
