@@ -21,6 +21,7 @@
 #include "examples/tools/name_from.hpp"
 #include "examples/tools/number_from.hpp"
 #include "examples/tools/standard_streams.hpp"
+#include "gpu_options.hpp"
 #include "serving.hpp"
 
 namespace kaiju::bench {
@@ -373,10 +374,7 @@ void add_hour(CLI::App& app, int& status) {
   command->add_option("--backend", options->backend, "auto or a backend's name")
       ->check(tools::backend_name())
       ->capture_default_str();
-  command
-      ->add_option("--devices", options->devices, "devices to compute on: 1 is the first GPU; several share the model")
-      ->check(tools::whole_number(0, 1024))
-      ->delimiter(',');
+  add_devices(*command, options->devices);
   command->add_option("--threads", options->threads, "number of threads; 0: one per core")
       ->check(tools::whole_number(0, 256))
       ->capture_default_str();

@@ -12,6 +12,7 @@
 #include "examples/tools/name_from.hpp"
 #include "examples/tools/number_from.hpp"
 #include "examples/tools/standard_streams.hpp"
+#include "gpu_options.hpp"
 #include "kaiju/backend/cpu.hpp"
 #include "kaiju/backend/reference.hpp"
 #include "kaiju/base/float_state.hpp"
@@ -284,9 +285,7 @@ void add_ops(CLI::App& app, int& status) {
   command->add_option("--backend", options->isa, "auto (of the CPU), avx512, avxvnni, avx2, neon, portable or cuda")
       ->check(tools::name_from({"auto", "avx512", "avxvnni", "avx2", "neon", "portable", "cuda"}))
       ->capture_default_str();
-  command->add_option(
-      "--products-file", options->products_file,
-      "on a GPU where cuBLASLt computes the matmuls: file that keeps its fastest algorithms, measured once");
+  add_products_file(*command, options->products_file);
   command->add_option("--threads", options->threads, "number of threads, the calling thread included")
       ->check(tools::whole_number(1, 256))
       ->capture_default_str();

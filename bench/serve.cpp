@@ -16,6 +16,7 @@
 #include "examples/tools/name_from.hpp"
 #include "examples/tools/number_from.hpp"
 #include "examples/tools/standard_streams.hpp"
+#include "gpu_options.hpp"
 #include "serving.hpp"
 
 namespace kaiju::bench {
@@ -367,16 +368,8 @@ void add_serve(CLI::App& app, int& status) {
   command->add_option("--backend", options->backend, "auto or a backend's name")
       ->check(tools::backend_name())
       ->capture_default_str();
-  command
-      ->add_option("--devices", options->devices, "devices to compute on: 1 is the first GPU; several share the model")
-      ->check(tools::whole_number(0, 1024))
-      ->delimiter(',');
-  command->add_option("--products", options->products, "who computes matmuls on a GPU")
-      ->check(CLI::IsMember({"auto", "own", "cublaslt"}))
-      ->capture_default_str();
-  command->add_option(
-      "--products-file", options->products_file,
-      "on a GPU where cuBLASLt computes the matmuls: file that keeps its fastest algorithms, measured once");
+  add_devices(*command, options->devices);
+  add_products(*command, options->products, options->products_file);
   command->add_option("--threads", options->threads, "number of threads; 0: one per core")
       ->check(tools::whole_number(0, 256))
       ->capture_default_str();

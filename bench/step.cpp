@@ -18,6 +18,7 @@
 #include "examples/tools/number_from.hpp"
 #include "examples/tools/standard_streams.hpp"
 #include "gpu.hpp"
+#include "gpu_options.hpp"
 #include "kaiju/format/detail/layer_tensors.hpp"
 #include "kaiju/run/executors.hpp"
 #include "kaiju/step/executor.hpp"
@@ -488,7 +489,10 @@ class Stopwatch {
       tools::print(stderr, "{} {}: {:.3f} ms\n", line.operation, line.shape,
                    1e-3 * line.microseconds);  // what is measured stays known when the rest fails
   }
-  double floor(const std::vector<Rows>& step) const { return floor_of(config_, cost_, gpu_, step); }
+  // Of one GPU; 0, for none, where several share the model.
+  double floor(const std::vector<Rows>& step) const {
+    return options_.devices.size() > 1 ? 0 : floor_of(config_, cost_, gpu_, step);
+  }
   static std::string named(int32_t streams) { return fmt::format("{} stream{}", streams, streams == 1 ? "" : "s"); }
 
   Steps& steps_;
@@ -534,7 +538,8 @@ int run(Options options) {
   const Gpu before = on_gpu ? first_gpu() : Gpu{};
   Steps steps(checkpoint, options.backend, options.threads, sizes.sequences, sizes.positions, options.chunk,
               sizes.step_tokens, options, sizes.moved);
-  const GpuMemory memory = on_gpu ? memory_of(steps, cost, before, options.context) : GpuMemory{};
+  const bool is_first_gpu = on_gpu && (options.devices.empty() || options.devices == std::vector<int32_t>{1});
+  const GpuMemory memory = is_first_gpu ? memory_of(steps, cost, before, options.context) : GpuMemory{};
   check_logits(steps, expected, checked, options);
 
   // The processor's ceilings say nothing about a GPU.
@@ -554,7 +559,7 @@ int run(Options options) {
     tools::print("{}\n", to_json(told, stopwatch.lines(), memory));
   } else {
     print_table(ceilings, stopwatch.lines());
-    if (on_gpu) print_memory(memory);
+    if (is_first_gpu) print_memory(memory);
   }
   return 0;
 }
@@ -568,16 +573,8 @@ void add_step(CLI::App& app, int& status) {
   command->add_option("--backend", options->backend, "auto, avx512, avxvnni, avx2, neon, portable, reference or cuda")
       ->check(tools::backend_name())
       ->capture_default_str();
-  command
-      ->add_option("--devices", options->devices, "devices to compute on: 1 is the first GPU; several share the model")
-      ->check(tools::whole_number(0, 1024))
-      ->delimiter(',');
-  command->add_option("--products", options->products, "who computes matmuls on a GPU")
-      ->check(CLI::IsMember({"auto", "own", "cublaslt"}))
-      ->capture_default_str();
-  command->add_option(
-      "--products-file", options->products_file,
-      "on a GPU where cuBLASLt computes the matmuls: file that keeps its fastest algorithms, measured once");
+  add_devices(*command, options->devices);
+  add_products(*command, options->products, options->products_file);
   command->add_option("--threads", options->threads, "number of threads, the calling thread included")
       ->check(tools::whole_number(1, 256))
       ->capture_default_str();

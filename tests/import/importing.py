@@ -17,7 +17,7 @@ import time
 
 import numpy as np
 
-from promises import promise, root
+from promises import engine_log_probs, promise, root
 import small_models
 import native
 from digest import digest_of
@@ -78,17 +78,10 @@ def check_engine(path, case, ids, expected):
     """kaiju's programs accept the file, and the engine's logits are near the float model's log-probabilities."""
     if len(sys.argv) < 3 or not sys.argv[2]:
         return
-    programs, tokens, logits = pathlib.Path(sys.argv[2]), f"{path}.tokens", f"{path}.npy"
+    programs = pathlib.Path(sys.argv[2])
     inspected = subprocess.run([programs / "kaiju-inspect", path], capture_output=True, text=True)
     promise(inspected.returncode == 0, f"{case}: kaiju-inspect accepts it: {inspected.stderr}")
-    with open(tokens, "w") as file:
-        file.write(" ".join(map(str, ids)))
-    scored = subprocess.run(
-        [programs / "kaiju-score", path, "--tokens", tokens, "--logits", logits], capture_output=True, text=True
-    )
-    promise(scored.returncode == 0, f"{case}: kaiju-score computes it: {scored.stderr}")
-    found = np.load(logits).reshape(len(ids), -1)[:, : expected.shape[1]].astype(np.float64)
-    found -= np.log(np.exp(found - found.max(1, keepdims=True)).sum(1, keepdims=True)) + found.max(1, keepdims=True)
+    found = engine_log_probs(programs, path, case, ids, expected.shape[1])
     kl = float((np.exp(expected) * (expected - found)).sum(1).mean())
     promise(-1e-4 < kl < 2e-2, f"{case}: the engine's KL against float is {kl:.1e}")
 

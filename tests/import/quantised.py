@@ -8,13 +8,12 @@ With kaiju's programs, the engine too reads the files and computes nearly what n
 import copy
 import json
 import pathlib
-import subprocess
 import sys
 import tempfile
 
 import numpy as np
 
-from promises import promise, refusal
+from promises import engine_log_probs, promise, refusal
 import int8_folders
 import small_models
 import importer
@@ -34,15 +33,7 @@ def check_engine(path, case, numpys):
     """The engine computes what numpy computes, but for the bits of exponentials, which decide roundings of keys."""
     if len(sys.argv) < 3 or not sys.argv[2]:
         return
-    programs, tokens, logits = pathlib.Path(sys.argv[2]), f"{path}.tokens", f"{path}.npy"
-    with open(tokens, "w") as file:
-        file.write(" ".join(map(str, IDS)))
-    scored = subprocess.run(
-        [programs / "kaiju-score", path, "--tokens", tokens, "--logits", logits], capture_output=True, text=True
-    )
-    promise(scored.returncode == 0, f"{case}: kaiju-score computes it: {scored.stderr}")
-    found = np.load(logits).reshape(len(IDS), -1)[:, : numpys.shape[1]].astype(np.float64)
-    found -= np.log(np.exp(found - found.max(1, keepdims=True)).sum(1, keepdims=True)) + found.max(1, keepdims=True)
+    found = engine_log_probs(pathlib.Path(sys.argv[2]), path, case, IDS, numpys.shape[1])
     kl = (np.exp(numpys) * (numpys - found)).sum(1)
     promise(np.abs(kl[0]) < 1e-5, f"{case}: the engine's KL of the first token against numpy is {kl[0]:.1e}")
     promise(-1e-4 < kl.mean() < 1e-2, f"{case}: the engine's KL against numpy is {kl.mean():.1e}")

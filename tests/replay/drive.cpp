@@ -39,6 +39,19 @@ Trace chats() {
   return make_traffic(options).value();
 }
 
+// Of a ScriptedExecutor, without memory.
+ExecutorInfo scripted_info() {
+  ExecutorInfo info;
+  info.vocab_size = 97;
+  info.context = 2048;
+  info.window = 128;
+  info.slot_count = 6;
+  info.step_tokens = 256;
+  info.block_bytes[0] = 3 * kBlockTokens;
+  info.block_bytes[1] = 7 * kBlockTokens;
+  return info;
+}
+
 struct Outcome {
   Driven driven;
   double rate = 0, infinite = 0, belady = 0;
@@ -214,14 +227,7 @@ TEST_CASE("sessions in turn find all but new tokens while their histories fill 2
 
 TEST_CASE("under chat traffic in little memory every reply equals that of one-at-a-time decoding") {
   Trace trace = chats();
-  ExecutorInfo info;
-  info.vocab_size = 97;
-  info.context = 2048;
-  info.window = 128;
-  info.slot_count = 6;
-  info.step_tokens = 256;
-  info.block_bytes[0] = 3 * kBlockTokens;
-  info.block_bytes[1] = 7 * kBlockTokens;
+  ExecutorInfo info = scripted_info();
   give_memory(info, 0.4 * whole_footprint(trace, kv_sizes(info)));
   auto scripted = std::make_unique<test::ScriptedExecutor>(info);
   const test::ScriptedExecutor& executor = *scripted;
@@ -255,14 +261,7 @@ TEST_CASE("histories that were copied are found, and conversations whose history
   chats.history_tokens = 400;
   chats.seconds = 60;
   const Trace trace = make_chats(chats);
-  ExecutorInfo info;
-  info.vocab_size = 97;
-  info.context = 2048;
-  info.window = 128;
-  info.slot_count = 6;
-  info.step_tokens = 256;
-  info.block_bytes[0] = 3 * kBlockTokens;
-  info.block_bytes[1] = 7 * kBlockTokens;
+  ExecutorInfo info = scripted_info();
   give_memory(info, 2 * whole_footprint(trace, kv_sizes(info)));
   auto wrapped = std::make_unique<SkippedPrompts>(std::make_unique<test::ScriptedExecutor>(info));
   SkippedPrompts& executor = *wrapped;
