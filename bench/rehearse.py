@@ -170,6 +170,32 @@ class Drift(Incident):
         return self.curl("POST", "/scales", {"collection": "reset"})
 
 
+class Viral(Drift):
+    """One character is suddenly asked for fifty times as often, with texts of another kind"""
+    chats = 6  # two for each of three characters
+
+    def __init__(self, options, folder):
+        super().__init__(options, folder)
+        self.calm = threading.Event()
+
+    def ask_often(self, seed):
+        chance = random.Random(seed)
+        while not self.calm.is_set() and not self.stopping.is_set():
+            try:
+                self.machines[0].ask(self.body(0, [{"role": "user", "content": ODD}]), seed=chance.randrange(1 << 30))
+            except (OSError, http.client.HTTPException):
+                pass  # the usual chats count what is lost
+            self.stopping.wait(chance.uniform(0.2, 1.8))
+
+    def inject(self):
+        for seed in range(50 * self.chats // 3):
+            threading.Thread(target=self.ask_often, args=(seed,), daemon=True).start()
+
+    def back(self):
+        self.calm.set()
+        return self.curl("POST", "/scales", {"collection": "reset"})
+
+
 class Format(Incident):
     """The prompt format changes: the time stands before everything else"""
     alarm, limit = "KaijuHitRate", 15
@@ -253,7 +279,7 @@ class LostAffinity(Incident):
         return "(the router's rule before)"
 
 
-INCIDENTS = {"damaged-scale": DamagedScale, "worse-checkpoint": WorseCheckpoint, "drift": Drift, "format": Format,
+INCIDENTS = {"damaged-scale": DamagedScale, "worse-checkpoint": WorseCheckpoint, "drift": Drift, "viral": Viral, "format": Format,
              "strict-head": StrictHead, "flipped-bit": FlippedBit, "lost-affinity": LostAffinity}
 
 
