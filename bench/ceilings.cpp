@@ -9,6 +9,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+
+#include "src/cpu/isa/tiles.hpp"
 #define KAIJU_HAS_X86 1
 #endif
 
@@ -37,6 +39,17 @@ __attribute__((target("avx512f,avx512vnni"))) void multiply_bytes(int64_t rounds
   }
   for (int i = 1; i < kChains; ++i) acc[0] = _mm512_add_epi32(acc[0], acc[i]);
   sink += static_cast<uint64_t>(_mm512_reduce_add_epi32(acc[0]));
+}
+
+// As many accumulators as a product's latency needs.
+void multiply_tiles(int64_t rounds) {
+  const cpu::TileUse tiles(true);
+  for (int64_t r = 0; r < rounds; ++r) {
+    cpu::tile_dot_su<0, 4, 6>();
+    cpu::tile_dot_su<1, 4, 7>();
+    cpu::tile_dot_su<2, 5, 6>();
+    cpu::tile_dot_su<3, 5, 7>();
+  }
 }
 
 __attribute__((target("avx512f"))) void multiply_floats(int64_t rounds) {
@@ -101,7 +114,7 @@ double read_rate(ThreadPool& pool, const std::byte* buffer, int64_t bytes, doubl
 
 }  // namespace
 
-Ceilings measure_ceilings(ThreadPool& pool, int64_t buffer_bytes) {
+Ceilings measure_ceilings(ThreadPool& pool, int64_t buffer_bytes, bool tiles) {
   Ceilings found;
   found.threads = pool.threads();
   auto buffer = Buffer<std::byte>::make(static_cast<size_t>(buffer_bytes), "the bandwidth buffer");
@@ -112,13 +125,14 @@ Ceilings measure_ceilings(ThreadPool& pool, int64_t buffer_bytes) {
   }
 #if KAIJU_HAS_X86
   if (has_vnni()) {
-    const auto rate = [&](void (*work)(int64_t), double operations) {
+    const auto rate = [&](void (*work)(int64_t), double operations, int64_t rounds) {
       const double seconds =
-          best_seconds(0.2, [&] { pool.parallel_for(pool.threads(), [&](int32_t, int32_t) { work(kPeakRounds); }); });
-      return operations * kChains * static_cast<double>(kPeakRounds) * pool.threads() / seconds * 1e-9;
+          best_seconds(0.2, [&] { pool.parallel_for(pool.threads(), [&](int32_t, int32_t) { work(rounds); }); });
+      return operations * static_cast<double>(rounds) * pool.threads() / seconds * 1e-9;
     };
-    found.int8_gops = rate(multiply_bytes, 128);
-    found.fp32_gflops = rate(multiply_floats, 32);
+    found.int8_gops = tiles ? rate(multiply_tiles, 4 * 2 * 16 * 16 * 64, kPeakRounds / 8)
+                            : rate(multiply_bytes, kChains * 128, kPeakRounds);
+    found.fp32_gflops = rate(multiply_floats, kChains * 32, kPeakRounds);
   }
 #endif
   return found;

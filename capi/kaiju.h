@@ -160,10 +160,9 @@ enum {
   /* string: "auto" (the default: the fastest) or a name from kaiju_device_info.backends; "cuda" is
    * the first GPU that CUDA shows, unless KAIJU_ENGINE_DEVICES names another */
   KAIJU_ENGINE_BACKEND = 210,
-  /* int: threads that compute a step, the calling thread included; 0: one for each core, at most 8.
-   * On a GPU, threads that draw tokens of requests with samplers; they start when such requests
-   * share a step
-   */
+  /* int: threads that compute a step, the calling thread included; 0: one for each physical core
+   * that the system lets this process use.  On a GPU, threads that draw tokens of requests with
+   * samplers; they start when such requests share a step */
   KAIJU_ENGINE_THREADS = 211,
   /* string: path at which the engine creates the file for evicted KV (file_bytes).  Nothing may
    * exist at that path. The engine removes the file's name once the file is open; the disk space

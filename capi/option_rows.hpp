@@ -71,7 +71,7 @@ inline constexpr Row kRows[] = {
     {KAIJU_ENGINE_BACKEND, "engine.backend", 's', false, 0, 0, 0,
      "\"auto\" or the name of a backend"},
     {KAIJU_ENGINE_THREADS, "engine.threads", 'i', false, 0, 256, 0,
-     "threads that compute a step; 0: one per core, at most 8"},
+     "threads that compute a step; 0: one for each physical core"},
     {KAIJU_GENERATE_MAX_TOKENS, "generate.max_tokens", 'i', false, -1, kInt32Max, 256,
      "most generated tokens; 0: only compute the prompt; -1: to the end of the context"},
     {KAIJU_GENERATE_TEMPERATURE, "generate.temperature", 'f', false, 0, 100, 0,

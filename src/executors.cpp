@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <optional>
-#include <thread>
 
 #include "kaiju/backend/cpu.hpp"
 #include "kaiju/backend/reference.hpp"
 #include "kaiju/backend/self_check.hpp"
+#include "kaiju/base/detail/core_count.hpp"
 #include "kaiju/base/detail/owner_process.hpp"
 #include "kaiju/base/float_state.hpp"
 #include "kaiju/run/devices.hpp"
@@ -142,7 +142,7 @@ Result<std::unique_ptr<Executor>> make(std::unique_ptr<B> backend, std::shared_p
 
 int32_t threads_of(const ExecutorOptions& options) {
   if (options.threads > 0) return options.threads;
-  return std::clamp(static_cast<int32_t>(std::thread::hardware_concurrency()), 1, 8);
+  return core_count();
 }
 
 std::optional<Products> products_called(const std::string& name) {
