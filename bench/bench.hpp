@@ -91,5 +91,6 @@ void add_hour(CLI::App& app, int& status);      // bench/hour.cpp
 void add_policies(CLI::App& app, int& status);  // bench/policies.cpp
 void add_fleet(CLI::App& app, int& status);     // bench/fleet.cpp
 void add_chains(CLI::App& app, int& status);    // bench/chains.cpp
+void add_peers(CLI::App& app, int& status);     // bench/peers.cpp
 
 }  // namespace kaiju::bench

@@ -1,12 +1,12 @@
 // Counts cores by what Linux says in sched_getaffinity, /sys/devices/system/cpu and /sys/fs/cgroup.
+#include "kaiju/base/detail/core_count.hpp"
+
 #include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <set>
 #include <string>
 #include <thread>
-
-#include "kaiju/base/detail/core_count.hpp"
 #if defined(__linux__)
 #include <sched.h>
 #endif
