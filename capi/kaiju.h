@@ -124,8 +124,9 @@ enum {
  * sessions from 400. */
 typedef int32_t kaiju_option;
 enum {
-  KAIJU_MODEL_VERIFY =
-      102, /* int, 1: check digests and every value (the default); 0: check the structure only */
+  /* int: threads that check digests and every value, the calling thread included; they end before
+   * the load does.  1 is the default; 0: check the structure only */
+  KAIJU_MODEL_VERIFY = 102,
   /* text: path of a file with another classifier for the model (kaiju-head makes one).  Labels and
    * scores are then those of the file; all else stays as it is, the KV of caches and saved
    * sessions included */

@@ -18,8 +18,8 @@ inline constexpr double kInt32Max = 2147483647.0;
 inline constexpr double kInt64Max = 9223372036854775807.0;
 
 inline constexpr Row kRows[] = {
-    {KAIJU_MODEL_VERIFY, "model.verify", 'i', false, 0, 1, 1,
-     "1: check digests and every value; 0: structure only"},
+    {KAIJU_MODEL_VERIFY, "model.verify", 'i', false, 0, 256, 1,
+     "threads that check digests and every value; 0: structure only"},
     {KAIJU_MODEL_HEAD, "model.head", 's', false, 0, 0, 0,
      "path of a file with another classifier for the model"},
     {KAIJU_MODEL_SCALES, "model.scales", 's', false, 0, 0, 0,
