@@ -100,16 +100,18 @@ void read(const std::byte* from, int64_t bytes) {
   read_plain(from, bytes);
 }
 
-// Best rate over slices of the buffer that all threads share, each too short for the scheduler to step in.
+// Best rate over slices of the buffer that all threads share, each too short for the scheduler to step in, and so long
+// that what it takes to begin and to end is little of it: 4 MiB for each thread.
 double read_rate(ThreadPool& pool, const std::byte* buffer, int64_t bytes, double seconds) {
-  constexpr int64_t kSlice = 8 << 20, kPart = 128 << 10;
+  constexpr int64_t kPart = 128 << 10;
+  const int64_t slice = std::min(int64_t{4 << 20} * pool.threads(), bytes) / kPart * kPart;
   int64_t at = 0;
   const double best = best_seconds(seconds, [&] {
-    pool.parallel_for(static_cast<int32_t>(kSlice / kPart),
+    pool.parallel_for(static_cast<int32_t>(slice / kPart),
                       [&](int32_t part, int32_t) { read(buffer + at + part * kPart, kPart); });
-    at = at + 2 * kSlice <= bytes ? at + kSlice : 0;
+    at = at + 2 * slice <= bytes ? at + slice : 0;
   });
-  return static_cast<double>(kSlice) / best * 1e-9;
+  return static_cast<double>(slice) / best * 1e-9;
 }
 
 }  // namespace

@@ -126,6 +126,14 @@ Result<ExecutorSizes> sizes_of(const ModelConfig& config, const ExecutorOptions&
   return sizes;
 }
 
+// Instruction sets that add products of matrices keep KV as those do that they add to, so saved sessions are of use to
+// both.
+std::string kv_layout_of(const std::string& backend) {
+  if (backend == "amx") return "avx512";
+  if (backend == "i8mm") return "neon";
+  return backend;
+}
+
 template <class B>
 Result<std::unique_ptr<Executor>> make(std::unique_ptr<B> backend, std::shared_ptr<const Checkpoint> checkpoint,
                                        const ExecutorOptions& options, std::string name, int32_t threads) {
@@ -135,7 +143,8 @@ Result<std::unique_ptr<Executor>> make(std::unique_ptr<B> backend, std::shared_p
   static_assert(ScaledBackend<B>, "every backend of the library computes both versions of the arithmetic");
   Result<ExecutorSizes> sizes = sizes_of(weights->config, options, false);
   if (!sizes.ok()) return sizes.status();
-  sizes->kv_layout = sizes->backend = std::move(name);
+  sizes->kv_layout = kv_layout_of(name);
+  sizes->backend = std::move(name);
   sizes->threads = threads;
   return ExecutorFor<B>::create(std::move(backend), std::move(weights).value(), *sizes);
 }
