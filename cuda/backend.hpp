@@ -64,6 +64,7 @@ class CudaBackend {
     });
   }
   void norm(const NormArgs& norm) {
+    if (has_begun_sums()) return exchange_->finish(norm);
     launch("norm", [&](cudaStream_t s) {
       return cuda::norm(s, device_->chip(), norm.x, norm.rows, norm.width, norm.eps, norm.inverse_scale, norm.a);
     });
@@ -173,18 +174,21 @@ class CudaBackend {
     launch("a matmul", [&](cudaStream_t s) { return cuda::matmul(s, device_->chip(), kind, args); });
   }
 
-  // To the residual stream, from all GPUs.
+  // To the residual stream, with the sums of all GPUs; they are added up when the next norm wants them.
   void add_shared(MatmulKind kind, int32_t turn, const Matrix& w, const void* a, int32_t rows, const float* scale) {
-    multiply(kind, w, a, rows, scale, exchange_->sums(turn));
-    exchange_->add_sums(turn, rows, w.out, scale);
+    MatmulArgs args{w.weight, w.out, w.in, a, rows, scale, nullptr};
+    args.sums = exchange_->begin(turn, rows, scale);
+    multiply(kind, args, w.row_sum);
   }
+  bool has_begun_sums() const { return exchange_ && exchange_->has_begun(); }
 
   bool is_cublaslts(int32_t rows, int32_t out, int32_t in) { return cublaslt_ && cublaslt_->serves(rows, out, in); }
 
   // In one kernel where there is one that takes the norm with it.
   void multiply_normed(MatmulKind kind, const NormArgs& input, const Matrix& w, const float* scale, void* result) {
     MatmulArgs args{w.weight, w.out, w.in, input.a, input.rows, scale, result};
-    if (!is_cublaslts(input.rows, w.out, w.in) && joins_norm(device_->chip(), input.rows, w.out, w.in))
+    if (!has_begun_sums() && !is_cublaslts(input.rows, w.out, w.in) &&
+        joins_norm(device_->chip(), input.rows, w.out, w.in))
       args.x = input.x, args.eps = input.eps, args.inverse_scale = input.inverse_scale;
     else
       norm(input);

@@ -112,6 +112,7 @@ void ModelRunner::run_embedding(const Inputs& inputs) {
 void ModelRunner::run_layer(const Inputs& inputs, int32_t layer) {
   const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
   kaiju::run_layer(backend_, weights_, weights, inputs.batch, pool_.slots()[weights.config.kv_slot], workspace_);
+  if (exchange_ && layer + 1 == layer_count()) exchange_->finish();
 }
 
 void ModelRunner::compute_logits(const std::byte* x, int32_t rows) {

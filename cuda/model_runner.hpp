@@ -43,7 +43,9 @@ class ModelRunner {
 
   // The exchange with the GPUs that share the model, which has to be connected before anything runs; else null.
   Exchange* exchange() const { return exchange_.get(); }
-  arith::bf16* stream() const { return workspace_.at<arith::bf16>(Room::kStream); }  // of version 1
+  Exchange::Rooms exchanged_rooms() const {
+    return {workspace_.at<arith::bf16>(Room::kStream), workspace_.at<int8_t>(Room::kBytes)};
+  }
 
   // All rows through all layers: keys and values to the cache, the residual stream to the workspace.
   void run_layers(const Inputs& inputs);

@@ -34,7 +34,7 @@ class Worker {
   // Ok, or the first failure on the device.
   const Status& status() const { return device_->status(); }
   Exchange* exchange() const { return runner_.exchange(); }  // null where the model is not shared
-  arith::bf16* stream() const { return runner_.stream(); }
+  Exchange::Rooms exchanged_rooms() const { return runner_.exchanged_rooms(); }
 
   // ---- the launches of a step ----
   // In turn 0 or 1; `alone`: the step before it has been finished. Failures are told by finish().

@@ -41,12 +41,12 @@ Result<std::unique_ptr<WorkerGroup>> WorkerGroup::make(std::span<const std::shar
 
 Status WorkerGroup::connect() {
   std::vector<Exchange*> exchanges;
-  std::vector<arith::bf16*> streams;
+  std::vector<Exchange::Rooms> rooms;
   for (const Member& member : members_) {
     exchanges.push_back(member.worker->exchange());
-    streams.push_back(member.worker->stream());
+    rooms.push_back(member.worker->exchanged_rooms());
   }
-  return Exchange::connect(exchanges, streams);
+  return Exchange::connect(exchanges, rooms);
 }
 
 Status WorkerGroup::status() const {
