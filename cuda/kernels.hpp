@@ -98,10 +98,19 @@ cudaError_t rope_quantise(cudaStream_t stream, const Chip& chip, const RopeArgs&
 // The row operations of version 2 of the arithmetic (kaiju/arith/rows.hpp). Blocks of the Hadamard transform have up to
 // kMostHadamard values, and head_dim is 64, 128, 256 or 512.
 inline constexpr int32_t kMostHadamard = 256;
+// Where each GPU has a part of every row, a row's largest magnitude is the largest of all parts': each GPU tells it to
+// all others. All of them run such kernels in the same order.
+struct SharedMost {
+  int32_t count = 1, rank = 0;   // GPUs; this one among them
+  uint64_t* of[kMostGpus] = {};  // [2, GPUs, rows] of each GPU: which time, and the magnitude's bits
+  int32_t rows = 0;
+  int32_t* state = nullptr;  // of this GPU: [2] how many times there were, blocks that are done
+  int32_t* lost = nullptr;   // kernels/exchange.hpp
+};
 cudaError_t embed_rows(cudaStream_t stream, const Chip& chip, const EmbedRows& args);
 cudaError_t norm_rows(cudaStream_t stream, const Chip& chip, const NormRows& args);
-cudaError_t quantise_rows(cudaStream_t stream, const Chip& chip, const QuantiseRows& args);
-cudaError_t gate_rows(cudaStream_t stream, const Chip& chip, const GateRows& args);
+cudaError_t quantise_rows(cudaStream_t stream, const Chip& chip, const QuantiseRows& args, const SharedMost& most = {});
+cudaError_t gate_rows(cudaStream_t stream, const Chip& chip, const GateRows& args, const SharedMost& most = {});
 cudaError_t add_rows(cudaStream_t stream, const Chip& chip, const AddRows& args);
 cudaError_t logit_rows(cudaStream_t stream, const Chip& chip, const LogitRows& args);
 cudaError_t query_rows(cudaStream_t stream, const Chip& chip, const QueryRows& args);

@@ -5,13 +5,11 @@
 // Meetings. A GPU arrives by writing the number of its meeting to every other GPU's memory, with release; it goes on
 // when all numbers are in its own memory. The numbers are kept on the GPUs, so a recorded graph meets anew each time it
 // runs. Memory for sums is written again two meetings later at the earliest, when everybody has read it.
-//
-// No GPU waits for ever: one that has not come within kPatienceNs, or that the host has seen fail, ends the wait of
-// all, and the host finds `lost` set. The results are worthless then.
 #include <algorithm>
 
 #include "../tiles/dependent_launch.cuh"
 #include "../tiles/epilogue.cuh"
+#include "../tiles/peers.cuh"
 #include "../tiles/rms.cuh"
 #include "exchange.hpp"
 
@@ -19,24 +17,6 @@ namespace kaiju::cuda {
 namespace {
 
 constexpr int32_t kThreads = 512;
-constexpr uint64_t kPatienceNs = 20'000'000'000;
-
-__device__ __forceinline__ void store_released(int32_t* to, int32_t value) {
-  asm volatile("st.release.sys.global.s32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
-}
-__device__ __forceinline__ int32_t load_acquired_of_all(const int32_t* from) {
-  int32_t value;
-  asm volatile("ld.acquire.sys.global.s32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
-  return value;
-}
-__device__ __forceinline__ int32_t load_volatile(const int32_t* from) {
-  return *static_cast<const volatile int32_t*>(from);
-}
-__device__ __forceinline__ uint64_t now_ns() {
-  uint64_t now;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-  return now;
-}
 
 // All threads of a block call it; `tells`: the block tells the others that this GPU has come.
 __device__ void meet(const Peers& peers, int32_t meeting, bool tells) {
@@ -47,15 +27,7 @@ __device__ void meet(const Peers& peers, int32_t meeting, bool tells) {
       store_released(peers.arrived[tid] + peers.rank, meeting);
     }
     const int32_t* const from = peers.arrived[peers.rank] + tid;
-    const uint64_t until = now_ns() + kPatienceNs;
-    for (int32_t turn = 1; load_acquired_of_all(from) - meeting < 0; ++turn) {
-      if (turn % 4096 != 0) continue;
-      if (load_volatile(peers.lost) != 0) break;
-      if (now_ns() > until) {
-        *static_cast<volatile int32_t*>(peers.lost) = 1;
-        break;
-      }
-    }
+    wait_for_peer(peers.lost, [&] { return load_acquired_of_all(from) - meeting >= 0; });
   }
   __syncthreads();
 }
@@ -105,6 +77,12 @@ __device__ __forceinline__ void put_to_all(const Peers& peers, bool spread, Put&
   for (int32_t p = 0; p < peers.count; ++p) put(p);
 }
 
+// Row `own` of those that this GPU adds up, among all.
+template <bool kSpread>
+__device__ __forceinline__ int32_t row_of_own(const Peers& peers, int32_t own) {
+  return kSpread ? (own / kOwnedRun * peers.count + peers.rank) * kOwnedRun + own % kOwnedRun : own;
+}
+
 // A block takes a row at a time. kGpus: the most that there are.
 template <int kGpus, bool kSpread>
 __global__ void __launch_bounds__(kThreads, kGpus <= 4 ? 3 : 2)
@@ -115,9 +93,9 @@ __global__ void __launch_bounds__(kThreads, kGpus <= 4 ? 3 : 2)
   const int32_t meeting = meet_first(peers);
   const auto tid = static_cast<int32_t>(threadIdx.x);
   const int32_t width = received.out;
+  const bool norms = received.to == ReceivedSums::To::kNorm;
   for (auto own = static_cast<int32_t>(blockIdx.x); own < count; own += static_cast<int32_t>(gridDim.x)) {
-    const int32_t row = kSpread ? (own / kOwnedRun * peers.count + peers.rank) * kOwnedRun + own % kOwnedRun : own;
-    const int64_t from = int64_t{own} * width, at = int64_t{row} * width;
+    const int64_t from = int64_t{own} * width, at = int64_t{row_of_own<kSpread>(peers, own)} * width;
 #pragma unroll 3
     for (int32_t i = 4 * tid; i < width; i += 4 * kThreads) {
       int32_t sum[4];
@@ -126,19 +104,43 @@ __global__ void __launch_bounds__(kThreads, kGpus <= 4 ? 3 : 2)
       const float scale[4] = {four.x, four.y, four.z, four.w};
       const auto run_of = [&](int32_t p) -> Bf16Run<4>& { return *reinterpret_cast<Bf16Run<4>*>(peers.x[p] + at + i); };
       const Bf16Run<4> after = residuals_added(run_of(peers.rank), sum, scale);
-      if (received.norms) {
+      if (norms) {
         run_of(peers.rank) = after;
         *reinterpret_cast<Bf16Run<4>*>(memory + width + 2 * i) = after;
       } else {
         put_to_all(peers, kSpread, [&](int32_t p) { run_of(p) = after; });
       }
     }
-    if (!received.norms) continue;
+    if (!norms) continue;
     norm_loaded_row<kThreads>(memory, width, received.eps, received.inverse_scale);
     for (int32_t i = 16 * tid; i < width; i += 16 * kThreads) {
       const uint4 bytes = *reinterpret_cast<const uint4*>(memory + i);
       put_to_all(peers, kSpread, [&](int32_t p) { *reinterpret_cast<uint4*>(peers.a[p] + at + i) = bytes; });
     }
+  }
+  leave(peers, meeting, kSpread);
+}
+
+// Version 2 of the arithmetic: floats [rows, out] = scale * sum, as MatmulKind::kLinear has it.
+template <int kGpus, bool kSpread>
+__global__ void __launch_bounds__(kThreads)
+    scale_sums_kernel(const __grid_constant__ Peers peers, const __grid_constant__ ReceivedSums received,
+                      int32_t count) {
+  let_next_start();
+  wait_for_inputs();
+  const int32_t meeting = meet_first(peers);
+  const int32_t fours = received.out / 4;
+  const int64_t all = int64_t{count} * fours, step = int64_t{gridDim.x} * kThreads;
+#pragma unroll 2
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < all; i += step) {
+    const auto own = static_cast<int32_t>(i / fours), n = static_cast<int32_t>(i % fours) * 4;
+    int32_t sum[4];
+    add_up<kGpus>(peers, received, 4 * i, sum);
+    const float4 scale = *reinterpret_cast<const float4*>(received.scale + n);
+    const float4 out{arith::mul(static_cast<float>(sum[0]), scale.x), arith::mul(static_cast<float>(sum[1]), scale.y),
+                     arith::mul(static_cast<float>(sum[2]), scale.z), arith::mul(static_cast<float>(sum[3]), scale.w)};
+    const int64_t at = int64_t{row_of_own<kSpread>(peers, own)} * received.out + n;
+    put_to_all(peers, kSpread, [&](int32_t p) { *reinterpret_cast<float4*>(peers.floats[p] + at) = out; });
   }
   leave(peers, meeting, kSpread);
 }
@@ -164,8 +166,14 @@ __global__ void __launch_bounds__(kThreads)
 
 template <int kGpus>
 cudaError_t add_sums(cudaStream_t stream, const Chip& chip, const Peers& peers, const ReceivedSums& received) {
-  const int32_t bytes = received.norms ? norm_bytes(received.out) : 0;
   const int32_t count = received.spread ? owned_rows(received.rows, peers.count, peers.rank) : received.rows;
+  if (received.to == ReceivedSums::To::kFloats) {
+    const auto kernel = received.spread ? scale_sums_kernel<kGpus, true> : scale_sums_kernel<kGpus, false>;
+    const int64_t wanted = (int64_t{count} * received.out / 4 + kThreads - 1) / kThreads,
+                  blocks = std::clamp<int64_t>(wanted, 1, 3 * chip.multiprocessors);
+    return launch(stream, chip, kernel, {blocks, kThreads}, peers, received, count);
+  }
+  const int32_t bytes = received.to == ReceivedSums::To::kNorm ? norm_bytes(received.out) : 0;
   const auto kernel = received.spread ? add_sums_kernel<kGpus, true> : add_sums_kernel<kGpus, false>;
   if (bytes > 48 << 10)
     if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
