@@ -1,6 +1,9 @@
 // Models that several GPUs share: the bits of one. KAIJU_TEST_GPUS=4 requires so many; without it, all that are there.
 #include "world.hpp"
 #if KAIJU_CUDA
+#include <map>
+#include <thread>
+
 #include "examples/tools/scorer.hpp"
 #include "kaiju/engine/engine.hpp"
 #include "kaiju/run/executors.hpp"
@@ -227,6 +230,65 @@ TEST_CASE("conversations at once on several GPUs get the replies of one processo
         CHECK(replies_of(checkpoint, {"cuda", first_gpus(count), 0, 0, graphs}, saved) == expected);
         CHECK(saved == saved_by_one);
       }
+  }
+}
+
+TEST_CASE("engines on several GPUs share one checkpoint, step beside each other and reply as one") {
+  const std::vector<int32_t> counts = gpu_counts();
+  if (counts.empty()) return;
+  Random random(seed_of_run());
+  const auto checkpoint = random_checkpoint(random_shared_config(random, 0), 60);
+  std::vector<std::byte> saved;
+  const std::vector<int32_t> expected = replies_of(checkpoint, {"portable", {}}, saved);
+  std::vector<std::vector<int32_t>> replies(static_cast<size_t>(counts.back()));
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < replies.size(); ++i)
+    threads.emplace_back([&, i] {
+      std::vector<std::byte> own;
+      replies[i] = replies_of(checkpoint, {"cuda", {static_cast<int32_t>(i) + 1}}, own);
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const std::vector<int32_t>& reply : replies) CHECK(reply == expected);
+}
+
+// Hidden: 100,000 steps, which take minutes.
+TEST_CASE("several GPUs meet again and again without waiting for ever", "[.long]") {
+  const std::vector<int32_t> counts = gpu_counts();
+  if (counts.empty()) return;
+  Random random(seed_of_run());
+  const auto checkpoint = random_checkpoint(random_shared_config(random, 0), 61);
+  for (const int32_t count : counts) {
+    ExecutorOptions options;
+    options.backend = "cuda";
+    options.devices = first_gpus(count);
+    options.slot_count = 8;
+    options.step_tokens = 96;
+    auto executor = make_executor(checkpoint, options);
+    REQUIRE(executor.ok());
+    const auto engine = Engine::create(std::move(executor).value(), nullptr, {}).value();
+    std::map<std::vector<int32_t>, int32_t> replies;  // the same request again and again
+    int64_t steps = 0;
+    while (steps < 100'000) {
+      std::vector<std::vector<int32_t>> said(8, {1, 2, 3});
+      std::vector<SessionId> sessions;
+      for (std::vector<int32_t>& one : said) {
+        sessions.push_back(engine->create_session().value());
+        RequestOptions request;
+        request.max_tokens = 400;
+        request.user_data = &one;
+        request.sampling.temperature = 0.9f;
+        REQUIRE(engine->submit(sessions.back(), one, request).ok());
+      }
+      for (; engine->pending() > 0; ++steps) {
+        REQUIRE(engine->step().ok());
+        for (Event event; engine->poll(event);)
+          if (event.kind == EventKind::kToken)
+            static_cast<std::vector<int32_t>*>(event.user_data)->push_back(event.token);
+      }
+      for (const std::vector<int32_t>& one : said) ++replies[one];
+      for (const SessionId session : sessions) REQUIRE(engine->destroy_session(session).ok());
+    }
+    CHECK(replies.size() == 1);
   }
 }
 
