@@ -178,7 +178,7 @@ enum {
   KAIJU_ENGINE_PRODUCTS_FILE = 214,
   /* int, repeatable: index of a device (kaiju_runtime_device_info) to compute on.  The default is
    * the first device of the backend.  Several GPUs share the model: each has a part of every
-   * matrix, and all have the KV.  KAIJU_UNSUPPORTED says how many could, if not these */
+   * matrix and of the KV heads.  KAIJU_UNSUPPORTED says how many could, if not these */
   KAIJU_ENGINE_DEVICES = 215,
   /* int: most cache blocks that prefetches (kaiju_session_prefetch) bring up from host memory in a
    * step that also computes; 0: they wait for steps that compute nothing */
@@ -285,6 +285,12 @@ enum {
   /* int, 1: the last event has a record, with which anybody can compute the reply again
    * (kaiju_engine_record) */
   KAIJU_GENERATE_RECORD = 340,
+  /* int: so many tokens at the end of the prompt are the beginning of the reply, which another
+   * engine began and did not end.  The rest is, bit for bit, what that engine would have generated
+   * with the same options.  Stop strings see the whole reply, and the first token's event has the
+   * text from its beginning on.  KAIJU_GENERATE_MAX_TOKENS and the counts are of the tokens that
+   * are generated here.  KAIJU_UNSUPPORTED with beams, verdicts, banned phrases and mirostat */
+  KAIJU_GENERATE_BEGUN_TOKENS = 341,
 
   /* The options character, shared_tokens and salt say which requests may share the KV of a prompt.
    * If none of these options is set, only the session and its forks share the KV of the session's
