@@ -150,7 +150,9 @@ class FloatModel:
         return self._normed_after(self.linear(h, p + "down"), p)
 
     def read_inputs(self, ids: np.ndarray, x: np.ndarray) -> None:
-        """The layers' own inputs, of token ids and their embeddings."""
+        """The layers' own inputs, of token ids and their embeddings, for `layer`."""
+        if not self.config.layer_inputs:
+            return
         config, rows = self.config, ids[:, None] * self.config.layers + np.arange(self.config.layers)
         y = self.linear(x, "inputs.projection").reshape(len(ids), config.layers, config.layer_inputs)
         y = rms_norm(y, config.norm_eps, self.source.rows("inputs.norm_gain"))
@@ -163,7 +165,7 @@ class FloatModel:
         return rms_norm(self.linear(h, p + "out"), self.config.norm_eps, self.source.rows(p + "post_norm_gain"))
 
     def layer(self, layer: int, x: np.ndarray, lengths: list[int], observe: Observer) -> np.ndarray:
-        """The residual after the layer, of the residual before it."""
+        """The residual after the layer, of the residual before it. The tokens are those of the last read_inputs."""
         gain, eps = self.source.rows, self.config.norm_eps
         x = x + self._attention(layer, rms_norm(x, eps, gain(f"layers.{layer}.attn.norm_gain")), lengths, observe)
         x = x + self._ffn(layer, rms_norm(x, eps, gain(f"layers.{layer}.ffn.norm_gain")))
@@ -180,8 +182,7 @@ class FloatModel:
         ids, lengths = np.concatenate(sequences), [len(ids) for ids in sequences]
         x = self.embed(ids)
         with np.errstate(over="ignore", invalid="ignore"):
-            if self.config.layer_inputs:
-                self.read_inputs(ids, x)
+            self.read_inputs(ids, x)
             for layer in range(self.config.layers):
                 x = self.layer(layer, x, lengths, observe)
         return rms_norm(x, self.config.norm_eps, self.source.rows("final.norm_gain"))

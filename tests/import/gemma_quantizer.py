@@ -112,8 +112,7 @@ def each_matrix(model, source, expected):
 def each_layer(model, before):
     """The model's integers, each layer computed from the given input."""
     model.found = {}
-    if model.config.layer_inputs:
-        model.read_inputs(IDS, model.embed(IDS))
+    model.read_inputs(IDS, model.embed(IDS))
     for layer, x in enumerate(before):
         model.layer(layer, x, [len(IDS)], lambda *_: None)
     return model.found
