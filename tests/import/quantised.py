@@ -94,7 +94,7 @@ def static_scales(folder):
         )
     ):
         made = int8_folders.write_gemma(f"{folder}/{case}", case, seed, cache, scales_by_layer=case == "gemma4 inputs")
-        source, stored, _ = imported(folder, case, 0.5)
+        source, stored, _ = imported(folder, case, 0.8)
         same_bytes(source, stored, made.integers, made.scales, case)
         structure = stored.config["structure"]
         promise(structure["activations"] == "static_scales" and structure["hadamard"] == 0, f"{case}: static scales")
