@@ -34,7 +34,7 @@ class ModelRunner {
   const DeviceBuffer<std::byte>& weight_memory() const { return weight_memory_; }
   // Waits for the device.
   Status set_classifier(const Weights& from) { return copy_classifier(from, weights_, device_->stream()); }
-  Status set_kv_scales(const Weights& from) { return copy_kv_scales(from, weights_, device_->stream()); }
+  Status set_kv_scales(Weights& from) { return copy_kv_scales(from, split_, weights_, device_->stream()); }
   const float* logits() const { return logits_.data(); }  // [logit_rows, vocab_size]
   int32_t logit_rows() const { return logit_rows_; }
   // [slot_count + step_tokens, labels] without their bias: of the rows sampled from, in the order of the samples, then
@@ -43,7 +43,10 @@ class ModelRunner {
 
   // The exchange with the GPUs that share the model, which has to be connected before anything runs; else null.
   Exchange* exchange() const { return exchange_.get(); }
-  arith::bf16* stream() const { return workspace_.at<arith::bf16>(Room::kStream); }  // of version 1
+  Exchange::Rooms exchanged_rooms() const {
+    return {workspace_.at<arith::bf16>(Room::kStream), workspace_.at<int8_t>(Room::kBytes),
+            workspace_.at<float>(Room::kQ)};
+  }
 
   // All rows through all layers: keys and values to the cache, the residual stream to the workspace.
   void run_layers(const Inputs& inputs);
@@ -81,6 +84,7 @@ class ModelRunner {
   void classify_rows(const std::byte* x, int32_t rows, int32_t at);
 
   std::shared_ptr<Device> device_;
+  Split split_;
   Weights weights_;
   DeviceBuffer<std::byte> weight_memory_;
   CudaBackend backend_;

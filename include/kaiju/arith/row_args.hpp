@@ -17,6 +17,7 @@ struct Quantiser {
   bool wide = false;        // two bytes for each value, as two rows of bytes: high and low (value = 256 high + low)
   int8_t* bytes = nullptr;  // [rows, width], or [2 * rows, width] if wide
   float* scale = nullptr;   // [rows] the value of one step; 1 if `inverse` is constant
+  bool is_whole = false;    // every GPU of those that share a model has the whole row; else a row may be divided
 };
 
 // The outputs of a matmul, from the results of Backend::linear. The value of output n of a row is

@@ -188,8 +188,10 @@ void add_input(B& backend, const Weights& model, const LayerWeights& layer, cons
   const LayerShape& shape = model.config.shape;
   const int32_t rows = batch.row_count;
   read_input(backend, model, layer, batch, w);
-  backend.quantise_rows(QuantiseRows{w.at<float>(Room::kStream), rows, model.config.d_model,
-                                     quantiser(shape, w, layer.step(Vector::kInputInStep)), w.at<float>(Room::kQ)});
+  QuantiseRows stream{w.at<float>(Room::kStream), rows, model.config.d_model,
+                      quantiser(shape, w, layer.step(Vector::kInputInStep)), w.at<float>(Room::kQ)};
+  stream.to.is_whole = true;
+  backend.quantise_rows(stream);
   GateRows args;
   args.gate = gate_of(shape);
   args.gates = multiply(backend, layer[Matmul::kInputGate], rows, w, w.at<float>(Room::kGate));
@@ -197,6 +199,7 @@ void add_input(B& backend, const Weights& model, const LayerWeights& layer, cons
   args.ups.width = shape.layer_inputs;
   args.rows = rows;
   args.to = quantiser(shape, w, layer.step(Vector::kInputMidStep), true);
+  args.to.is_whole = true;
   backend.gate_rows(args);
   add(backend, model, multiply(backend, layer[Matmul::kInputOut], rows, w, w.at<float>(Room::kQ)), true,
       layer[Vector::kInputPostGain], layer.config.factor, rows, w);
@@ -227,6 +230,7 @@ void embed(B& backend, const Weights& model, const Batch& batch, const Workspace
   QuantiseRows kept{args.x, args.rows, args.width, quantiser(shape, w, model.inputs.step), w.at<float>(Room::kQ)};
   kept.to.bytes = w.at<int8_t>(Room::kInputBytes);
   kept.to.scale = w.at<float>(Room::kInputScale);
+  kept.to.is_whole = true;
   backend.quantise_rows(kept);
 }
 
