@@ -285,6 +285,12 @@ enum {
   /* int, 1: the last event has a record, with which anybody can compute the reply again
    * (kaiju_engine_record) */
   KAIJU_GENERATE_RECORD = 340,
+  /* int: so many tokens at the end of the prompt are the beginning of the reply, which another
+   * engine began and did not end.  The rest is, bit for bit, what that engine would have generated
+   * with the same options.  Stop strings see the whole reply, and the first token's event has the
+   * text from its beginning on.  KAIJU_GENERATE_MAX_TOKENS and the counts are of the tokens that
+   * are generated here.  KAIJU_UNSUPPORTED with beams, verdicts, banned phrases and mirostat */
+  KAIJU_GENERATE_BEGUN_TOKENS = 341,
 
   /* The options character, shared_tokens and salt say which requests may share the KV of a prompt.
    * If none of these options is set, only the session and its forks share the KV of the session's

@@ -139,6 +139,8 @@ inline constexpr Row kRows[] = {
      "tokens are told when so many texts from theirs on have been judged"},
     {KAIJU_GENERATE_RECORD, "generate.record", 'i', false, 0, 1, 0,
      "1: the last event has a record to compute the reply again"},
+    {KAIJU_GENERATE_BEGUN_TOKENS, "generate.begun_tokens", 'i', false, 0, kInt32Max, 0,
+     "tokens at the prompt's end that are the beginning of the reply"},
     {KAIJU_GENERATE_BANNED, "generate.banned", 's', true, 0, 0, 0,
      "phrase that the reply must not have; it goes back and takes another way"},
     {KAIJU_SESSION_CHARACTER, "session.character", 's', false, 0, 0, 0,

@@ -262,6 +262,7 @@ static Status take_beams(const kaiju_options* options, RequestOptions& out) {
   out.safety.reports = get_int32(options, KAIJU_GENERATE_VERDICT_REPORTS) != 0;
   out.safety.hold_back = get_int32(options, KAIJU_GENERATE_HOLD_BACK);
   out.record = get_int32(options, KAIJU_GENERATE_RECORD) != 0;
+  out.begun_tokens = get_int32(options, KAIJU_GENERATE_BEGUN_TOKENS);
   return {};
 }
 
