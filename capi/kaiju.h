@@ -124,8 +124,9 @@ enum {
  * sessions from 400. */
 typedef int32_t kaiju_option;
 enum {
-  KAIJU_MODEL_VERIFY =
-      102, /* int, 1: check digests and every value (the default); 0: check the structure only */
+  /* int: threads that check digests and every value, the calling thread included; they end before
+   * the load does.  1 is the default; 0: check the structure only */
+  KAIJU_MODEL_VERIFY = 102,
   /* text: path of a file with another classifier for the model (kaiju-head makes one).  Labels and
    * scores are then those of the file; all else stays as it is, the KV of caches and saved
    * sessions included */
@@ -160,10 +161,9 @@ enum {
   /* string: "auto" (the default: the fastest) or a name from kaiju_device_info.backends; "cuda" is
    * the first GPU that CUDA shows, unless KAIJU_ENGINE_DEVICES names another */
   KAIJU_ENGINE_BACKEND = 210,
-  /* int: threads that compute a step, the calling thread included; 0: one for each core, at most 8.
-   * On a GPU, threads that draw tokens of requests with samplers; they start when such requests
-   * share a step
-   */
+  /* int: threads that compute a step, the calling thread included; 0: one for each physical core
+   * that the system lets this process use.  On a GPU, threads that draw tokens of requests with
+   * samplers; they start when such requests share a step */
   KAIJU_ENGINE_THREADS = 211,
   /* string: path at which the engine creates the file for evicted KV (file_bytes).  Nothing may
    * exist at that path. The engine removes the file's name once the file is open; the disk space
