@@ -137,6 +137,11 @@ Status WorkerGroup::set_scales(const std::shared_ptr<const Checkpoint>& checkpoi
   return {};
 }
 
+Status WorkerGroup::set_weights(const std::shared_ptr<const Checkpoint>& checkpoint) {
+  for (const Member& member : members_) KAIJU_TRY(member.worker->set_weights(checkpoint));
+  return {};
+}
+
 // The weights of one GPU after those of the other.
 Result<Scrubbed> WorkerGroup::scrub(size_t most_bytes) {
   Result<Scrubbed> looked = members_[scrubbed_].worker->scrub(most_bytes);

@@ -1,0 +1,144 @@
+"""What each format of gradients, and ternary updates of weights, cost in loss: one small int8 model, the same data and seed, trained
+once for each. The processes of a step are computed one after the other, and their gradients encoded and summed as on the wire
+(wire.Rehearsal), so that one GPU is enough.
+
+    python3 wire_study.py --text TEXT --out RESULTS.jsonl --formats fp32 bf16 squinch --steps 3000
+    python3 wire_study.py --plot RESULTS.jsonl --out plot.png
+
+TEXT is any text; the model reads its bytes. The last fiftieth is for validation."""
+import argparse
+import json
+import time
+
+import numpy as np
+import torch
+
+import attention
+import backward
+import model
+import optim
+import ternary
+import train
+import wire
+
+SIZES = {"tiny": dict(d_model=64, n_heads=2, d_ff=128, pattern="SG", window=64, context=256),
+         "small": dict(d_model=256, n_heads=4, d_ff=768, pattern="SSSGSS", window=128, context=512),
+         "larger": dict(d_model=512, n_heads=8, d_ff=1536, pattern="SSSGSSSS", window=128, context=512)}
+
+
+class Text:
+    def __init__(self, path, context, device):
+        data = np.fromfile(path, np.uint8)
+        cut = len(data) * 49 // 50
+        self.train, self.held, self.context, self.device = data[:cut], data[cut:], context, device
+
+    def rows(self, starts, data):
+        at = np.array(starts)[:, None] + np.arange(self.context + 1)
+        both = torch.from_numpy(data[at].astype(np.int64)).to(self.device)
+        return both[:, :-1].reshape(-1), both[:, 1:].reshape(-1)
+
+    def batch(self, step, count):
+        return self.rows(np.random.default_rng((5, step)).integers(0, len(self.train) - self.context - 1, count), self.train)
+
+    def held_out(self, count):
+        return self.rows(np.linspace(0, len(self.held) - self.context - 1, count).astype(int), self.held)
+
+
+def step(run, batch, ranks, sum_up, factor, number):
+    """One step with the batch divided among so many processes. Returns the mean loss."""
+    cfg, flats, total = run.cfg, [], 0.0
+    w = run.weights()
+    tokens, targets = batch
+    for rank in range(ranks):
+        own = slice(rank * len(tokens) // ranks, (rank + 1) * len(tokens) // ranks)
+        count = len(tokens[own])
+        g = backward.Gradients(w, rows=8, first_row=number % 8)
+        g.run(tokens[own], run.positions(count // cfg.context), targets[own], torch.ones(count, device=run.device), 1 / len(tokens), (count // cfg.context, cfg.context), False)
+        grads = g.finish()
+        flats.append(torch.cat([x.flatten() for x in grads.values()]))
+        total = total + g.loss
+    flat = sum_up(flats)
+    parts = flat.split([x.numel() for x in grads.values()])
+    run.optimiser.step({k: part.view(x.shape) for (k, x), part in zip(grads.items(), parts)}, factor)
+    if run.pinned:
+        run.pinned.follow(run.params)
+    return total
+
+
+def train_one(args, name, device):
+    """name: FORMAT[+feedback][+ternary], or ternary alone: float32 gradients. ternary:SHARE sets ternary.BEHIND."""
+    parts = name.split("+")
+    behind = float(parts[-1].partition(":")[2] or ternary.BEHIND)
+    parts = [part.partition(":")[0] for part in parts]
+    kind = "fp32" if parts[0] == "ternary" else parts[0]
+    torch.manual_seed(args.seed)
+    cfg = model.Config(vocab_size=256, **SIZES[args.size])
+    run, text = train.Run(cfg, device, False, args.seed), Text(args.text, cfg.context, device)
+    rehearsal = wire.Rehearsal(kind, "feedback" in parts)
+    if "ternary" in parts:
+        run.pin()
+        run.pinned.most_behind = behind
+    losses, began = [], time.time()
+    for n in range(args.steps):
+        losses.append(step(run, text.batch(n, args.batch), args.ranks, rehearsal.sum, optim.schedule(n / args.steps), n))
+        if n % 500 == 499:
+            print(name, n + 1, "%.4f" % float(torch.stack(losses[-100:]).mean()), "%.0f s" % (time.time() - began), run.pinned.bytes_per_weight() if run.pinned else "", flush=True)
+    seconds = time.time() - began
+    losses = torch.stack(losses).cpu().numpy()
+    with torch.no_grad():
+        w, held = run.weights(), []
+        for i in range(0, 64, 16):
+            tokens, targets = (x[i * cfg.context:(i + 16) * cfg.context] for x in text.held_out(64))
+            held.append(run.losses(w, tokens, targets, exact=False))
+    values = sum(p.numel() for p in run.params.values())
+    found = {"name": name, "size": args.size, "ranks": args.ranks, "steps": args.steps, "seed": args.seed, "parameters": values, "held_out": float(torch.cat(held).mean()), "last_200": float(losses[-200:].mean()),
+             "bytes_per_value": rehearsal.sent / args.steps / values, "seconds": round(seconds, 1), "curve": [round(float(x), 4) for x in losses.reshape(-1, args.steps // 60).mean(1)]}
+    if run.pinned:
+        found.update(update_bytes_per_weight=run.pinned.bytes_per_weight(), whole=run.pinned.whole, behind=behind)
+    return found
+
+
+def plot(path, out):
+    import matplotlib
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    found = [json.loads(line) for line in open(path)]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4))
+    for run in found:
+        steps = np.arange(len(run["curve"])) * run["steps"] // len(run["curve"])
+        left.plot(steps, run["curve"], label=run["name"], linewidth=1)
+        right.plot(run["bytes_per_value"], run["held_out"], "o")
+        right.annotate(run["name"], (run["bytes_per_value"], run["held_out"]), fontsize=7, xytext=(3, 3), textcoords="offset points")
+    left.set(xlabel="step", ylabel="training loss, nats a byte", yscale="log")
+    left.legend(fontsize=7)
+    right.set(xlabel="bytes sent a value and step, by each process", ylabel="held-out loss", xscale="log")
+    figure.tight_layout()
+    figure.savefig(out, dpi=110)
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    a.add_argument("--text")
+    a.add_argument("--out", required=True)
+    a.add_argument("--plot", metavar="RESULTS")
+    a.add_argument("--formats", nargs="+", default=["fp32", "bf16", "fp8", "squinch", "squinch+feedback", "sign+feedback", "ternary", "squinch+ternary"])
+    a.add_argument("--size", choices=SIZES, default="small")
+    a.add_argument("--steps", type=int, default=3000)
+    a.add_argument("--batch", type=int, default=32)
+    a.add_argument("--ranks", type=int, default=2)
+    a.add_argument("--seed", type=int, default=1)
+    args = a.parse_args()
+    if args.plot:
+        return plot(args.plot, args.out)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda":
+        print(attention.choose(), flush=True)
+    for name in args.formats:
+        found = train_one(args, name, device)
+        print({k: v for k, v in found.items() if k != "curve"}, flush=True)
+        with open(args.out, "a") as f:
+            f.write(json.dumps(found) + "\n")
+
+
+if __name__ == "__main__":
+    main()
