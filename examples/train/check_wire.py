@@ -3,6 +3,7 @@
     python3 check_wire.py numpy     the statements by themselves: no PyTorch
     python3 check_wire.py torch     PyTorch, and on a GPU CUDA, against numpy, byte for byte
     python3 check_wire.py ranks     sums of two processes, hooks of DistributedDataParallel and of both FSDPs (gloo, or NCCL on two GPUs)
+    python3 check_wire.py sharded   masters divided among one, two and three processes; what goes on from a saved state
     python3 check_wire.py speed     codecs on a GPU, beside a copy"""
 import os
 import subprocess
@@ -201,6 +202,67 @@ def check_ranks():
     return subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29517", os.path.abspath(__file__), "rank"]).returncode
 
 
+def sharded_main():
+    """Takes steps with gradients of a seed; saves what came of it. argv: what to write, [what to go on from]."""
+    import torch
+    import torch.distributed as dist
+
+    import model
+    import sharded
+    import train
+    import wire
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    dist.init_process_group("gloo")
+    cfg = model.Config(**{**train.TINY, "vocab_size": 256, "pattern": "SGS"})
+    params, begin = model.new_masters(cfg, "cpu"), 0
+    state = torch.load(sys.argv[3], weights_only=False) if len(sys.argv) > 3 else None
+    if state:
+        params, begin = state["params"], state["done"]
+    in_steps, format_ = "steps" in sys.argv[2], "squinch" if "squinch" in sys.argv[2] else "fp32"
+    masters = sharded.Masters(params, wire.Wire(format_), in_steps)
+    if state:
+        masters.resume(state["optimiser"])
+    for step in range(begin, begin + 3):
+        whole = {k: torch.randn(v.shape, generator=torch.Generator().manual_seed(step * 100 + i)) for i, (k, v) in enumerate(params.items())}
+        parts = {k: v * (0.25 if rank == 0 else 0.75 / (ranks - 1)) if ranks > 1 else v for k, v in whole.items()}
+        masters.step(parts, 0.05)
+    w = model.quantise(masters.params(), cfg, None, masters)
+    bad = not train.agree([w.embed.weight, *(m.weight for m in w.matrices.values())])
+    params, optimiser = masters.whole()
+    if rank == 0:
+        torch.save({"params": params, "optimiser": optimiser, "done": begin + 3, "sent": masters.sent, "whole": masters.whole_sent, "mid": w.clips["mid"]}, sys.argv[2])
+    dist.destroy_process_group()
+    return bad
+
+
+def check_sharded():
+    import tempfile
+
+    import torch
+    with tempfile.TemporaryDirectory() as folder:
+        def run(ranks, name, *after):
+            path = os.path.join(folder, name)
+            subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", "29518", os.path.abspath(__file__), "sharded_rank", path, *(os.path.join(folder, a) for a in after)],
+                           check=True, capture_output=True)
+            return torch.load(path, weights_only=False)
+
+        def far(a, b):
+            return max(float((a["params"][k] - b["params"][k]).abs().max() / a["params"][k].abs().max()) for k in a["params"])
+        bad, one, two, three = 0, run(1, "one"), run(2, "two"), run(3, "three")
+        for name, other in (("two", two), ("three", three)):
+            bad += say("%s processes are %.1e from one, and their weights agree" % (name, far(one, other)), far(one, other) < 5e-4)
+        run(2, "four_steps"), run(2, "four_steps_on", "four_steps")
+        for kind in ("", "_steps"):
+            run(2, "first" + kind)
+            again = run(2, "second" + kind, "first" + kind)
+            twice = run(2, "again" + kind, "first" + kind)
+            bad += say("a saved state goes on the same way each time%s" % kind, far(again, twice) == 0)
+            for ranks in (1, 3):
+                other = run(ranks, "other%d%s" % (ranks, kind), "first" + kind)
+                bad += say("and in %d processes, %.1e away%s" % (ranks, far(again, other), kind), far(again, other) < 5e-4)
+        return bad
+
+
 def timed(torch, what, times=20):
     what()
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -238,7 +300,7 @@ def check_speed():
 
 
 if __name__ == "__main__":
-    checks = {"numpy": check_numpy, "torch": check_torch, "ranks": check_ranks, "rank": ranks_main, "speed": check_speed}
-    if len(sys.argv) != 2 or sys.argv[1] not in checks:
+    checks = {"numpy": check_numpy, "torch": check_torch, "ranks": check_ranks, "rank": ranks_main, "sharded": check_sharded, "sharded_rank": sharded_main, "speed": check_speed}
+    if len(sys.argv) < 2 or sys.argv[1] not in checks:
         sys.exit(__doc__)
     sys.exit(bool(checks[sys.argv[1]]()))

@@ -126,9 +126,9 @@ class Weights:
 
 def quantise(p, cfg, ropes=None, pinned=None):
     """Masters to Weights. mid_clip = learned factor * sqrt(fan_in) * rms(W_up), so that it follows the weights. pinned: int8 weights and
-    scales that follow the masters (ternary.Pinned)."""
+    scales that follow the masters (ternary.Pinned, sharded.Masters)."""
     def matrix(name, scalar):
-        return Matrix(pinned.weight[name], pinned.scale[name], scalar) if pinned else Matrix.quantise(p[name], scalar)
+        return Matrix(pinned.weight[name], pinned.scale[name], scalar) if pinned and name in pinned.weight else Matrix.quantise(p[name], scalar)
     matrices = {name: matrix(name, p[name + "_scalar"].exp()) for name in MATRICES}
     embed = matrix("embed", p["in_scalar"].exp()[0])
     embed.in_scalar, embed.out_scalar = p["in_scalar"].exp(), p["out_scalar"].exp()

@@ -46,6 +46,13 @@ def add(data, weight):
         weight += unpack(data, weight.numel()).view_as(weight)
 
 
+def has_grown(master, scale, behind, most=BEHIND):
+    """Whether steps no longer do for a matrix: too many of its weights lack more than a step, or its rows outgrow or shrink below their
+    scales. On the device."""
+    largest = master.abs().amax(-1)
+    return (behind > most * master.numel()) | (largest > scale * 127.5).any() | (largest < scale * 127 / 2).any()
+
+
 class Pinned:
     """The int8 weights and scales that every node has, by the names of the masters: `weight` and `scale`."""
 
@@ -63,19 +70,13 @@ class Pinned:
         self.whole += 1
         self.sent += master.numel() + 4 * self.scale[name].numel()
 
-    def must_renew(self, name, master, behind):
-        """A tensor of one bool for each matrix of a stack would spare the others; one for all is simpler."""
-        too_large = (master.abs().amax(-1) > self.scale[name] * 127.5).any()
-        too_small = (master.abs().amax(-1) < self.scale[name] * 127 / 2).any()
-        return bool((behind > self.most_behind * master.numel()) | too_large | too_small)
-
     @torch.no_grad()
     def follow(self, masters):
         """After a step of the optimiser. Counts the bytes that would be sent."""
         self.count += 1
         for name in self.weight:
             data, behind = advance(masters[name].detach(), self.scale[name], self.weight[name])
-            if self.must_renew(name, masters[name], behind):
+            if has_grown(masters[name], self.scale[name], behind, self.most_behind):
                 self.renew(name, masters[name])
             else:
                 self.sent += len(data)

@@ -22,7 +22,7 @@ import train
 import wire
 
 SIZES = {"tiny": dict(d_model=64, n_heads=2, d_ff=128, pattern="SG", window=64, context=256),
-         "small": dict(d_model=256, n_heads=4, d_ff=768, pattern="SSSGSS", window=128, context=512),
+         "small": dict(d_model=256, n_heads=4, d_ff=1024, pattern="SSGS", window=128, context=512),
          "larger": dict(d_model=512, n_heads=8, d_ff=1536, pattern="SSSGSSSS", window=128, context=512)}
 
 
@@ -80,6 +80,9 @@ def train_one(args, name, device):
         run.pinned.most_behind = behind
     losses, began = [], time.time()
     for n in range(args.steps):
+        if n in (150, 400, 800) and args.within and (time.time() - began) / n * args.steps > args.within:
+            print("%s: %.0f s for all steps are too many" % (name, (time.time() - began) / n * args.steps), flush=True)
+            return None
         losses.append(step(run, text.batch(n, args.batch), args.ranks, rehearsal.sum, optim.schedule(n / args.steps), n))
         if n % 500 == 499:
             print(name, n + 1, "%.4f" % float(torch.stack(losses[-100:]).mean()), "%.0f s" % (time.time() - began), run.pinned.bytes_per_weight() if run.pinned else "", flush=True)
@@ -92,7 +95,7 @@ def train_one(args, name, device):
             held.append(run.losses(w, tokens, targets, exact=False))
     values = sum(p.numel() for p in run.params.values())
     found = {"name": name, "size": args.size, "ranks": args.ranks, "steps": args.steps, "seed": args.seed, "parameters": values, "held_out": float(torch.cat(held).mean()), "last_200": float(losses[-200:].mean()),
-             "bytes_per_value": rehearsal.sent / args.steps / values, "seconds": round(seconds, 1), "curve": [round(float(x), 4) for x in losses.reshape(-1, args.steps // 60).mean(1)]}
+             "bytes_per_value": rehearsal.sent / args.steps / values, "seconds": round(seconds, 1), "curve": [round(float(part.mean()), 4) for part in np.array_split(losses, min(60, args.steps))]}
     if run.pinned:
         found.update(update_bytes_per_weight=run.pinned.bytes_per_weight(), whole=run.pinned.whole, behind=behind)
     return found
@@ -127,6 +130,7 @@ def main():
     a.add_argument("--batch", type=int, default=32)
     a.add_argument("--ranks", type=int, default=2)
     a.add_argument("--seed", type=int, default=1)
+    a.add_argument("--within", type=float, metavar="SECONDS", help="leave out what would take longer")
     args = a.parse_args()
     if args.plot:
         return plot(args.plot, args.out)
@@ -135,6 +139,8 @@ def main():
         print(attention.choose(), flush=True)
     for name in args.formats:
         found = train_one(args, name, device)
+        if not found:
+            continue
         print({k: v for k, v in found.items() if k != "curve"}, flush=True)
         with open(args.out, "a") as f:
             f.write(json.dumps(found) + "\n")

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@ class TrainingRun {
 
   // As a file of the present weights.
   const std::shared_ptr<const Checkpoint>& now() const { return now_; }
+  std::string file() const { return assemble(parts_); }
   uint64_t number() const { return number_; }
 
   // What a step changes beside a third of all weights by 1.
@@ -52,22 +54,22 @@ class TrainingRun {
   }
 
  private:
+  template <class T>
+  T* values(const std::string& tensor) {
+    return reinterpret_cast<T*>(&parts_.data[parts_.place(tensor).first]);
+  }
   void move(const kaiju::TensorInfo& tensor) {
+    auto* const weights = values<int8_t>(tensor.name);
     for (size_t i = 0; i < tensor.bytes.size(); ++i) {
       const uint32_t draw = static_cast<uint32_t>(random_()) % 6;
-      if (draw > 1) continue;
-      const int moved = parts_.get<int8_t>(tensor.name, i) + (draw == 0 ? 1 : -1);
-      parts_.put<int8_t>(tensor.name, i, static_cast<int8_t>(std::clamp(moved, -127, 127)));
+      if (draw < 2) weights[i] = static_cast<int8_t>(std::clamp(weights[i] + (draw == 0 ? 1 : -1), -127, 127));
     }
   }
   void sum_rows(const kaiju::TensorInfo& tensor) {
-    const std::string sums = tensor.name.substr(0, tensor.name.size() - 7) + ".row_sum";
-    const auto width = static_cast<size_t>(tensor.shape[1]);
-    for (size_t row = 0; row < tensor.bytes.size() / width; ++row) {
-      int32_t sum = 0;
-      for (size_t i = 0; i < width; ++i) sum += parts_.get<int8_t>(tensor.name, row * width + i);
-      parts_.put<int32_t>(sums, row, sum);
-    }
+    const auto* row = values<int8_t>(tensor.name);
+    auto* const sums = values<int32_t>(tensor.name.substr(0, tensor.name.size() - 7) + ".row_sum");
+    for (int64_t n = 0; n < tensor.shape[0]; ++n, row += tensor.shape[1])
+      sums[n] = std::accumulate(row, row + tensor.shape[1], 0);
   }
   std::shared_ptr<const Checkpoint> open() const {
     const auto bytes = std::make_shared<Aligned>(assemble(parts_));

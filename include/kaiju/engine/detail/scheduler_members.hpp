@@ -59,6 +59,8 @@ inline void Scheduler::restart_running() {
   for (size_t i = 0; i < running_.size(); ++i) {
     std::unique_ptr<Sequence> stopped = stop(i);
     stopped->request->regions_before.reset();
+    stopped->beam.sampled = false;
+    if (stopped->beam.spare) stopped->tokens->resize(1);  // it computes nothing: it must not claim blocks of the prompt
     move(*stopped, SequenceState::kWaiting);
     wait(std::move(stopped));
   }
