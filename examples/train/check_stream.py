@@ -38,7 +38,8 @@ class Learner:
         for name, (kind, array) in self.tensors.items():
             if kind == "I8":
                 at = int(self.random.integers(4096))
-                np.clip(array + self.steps[at:at + array.size].reshape(array.shape) * int(self.random.choice([-1, 1])), -127, 127, out=array)
+                steps = self.steps[at:at + array.size].reshape(array.shape) * np.int8(self.random.choice([-1, 1]))
+                array += np.where(np.abs(array + steps.astype(np.int16)) > 127, 0, steps)
             elif clips and name.endswith("_clip"):
                 array *= np.float32(self.random.uniform(0.98, 1.02))
         if whole:

@@ -1,5 +1,6 @@
-// Squinch on a GPU: the bytes of squinch.py, bit for bit. A thread has one block of 8 values: it reads 32 bytes and writes
-// 6, or the reverse. Bound by memory: about 100 integer instructions a block are less than the time of its 38 bytes.
+// Squinch on a GPU: the bytes of squinch.py, bit for bit. A thread has one block of 8 values: it reads 32 bytes and
+// writes 6, or the reverse. Bound by memory: about 100 integer instructions a block are less than the time of its 38
+// bytes.
 #include <cstdint>
 
 namespace {
@@ -52,7 +53,8 @@ __device__ Block encoded(const float (&x)[8]) {
 }
 
 __device__ void read(const float* from, int64_t block, float (&x)[8]) {
-  const float4 a = reinterpret_cast<const float4*>(from)[2 * block], b = reinterpret_cast<const float4*>(from)[2 * block + 1];
+  const float4 a = reinterpret_cast<const float4*>(from)[2 * block],
+               b = reinterpret_cast<const float4*>(from)[2 * block + 1];
   x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w, x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
 }
 
@@ -81,13 +83,15 @@ __global__ void encode(const float* from, float* error, uint8_t* to, int64_t blo
   reinterpret_cast<uint32_t*>(message)[own] = block.levels;
   message[4 * blocks + own] = static_cast<uint8_t>(block.signs);
   message[5 * blocks + own] = static_cast<uint8_t>(block.code);
-  if constexpr (!kFeedback) return;
+  if constexpr (kFeedback) {
 #pragma unroll
-  for (int i = 0; i < 8; ++i)
-    x[i] = block.code == kNotFinite
-               ? 0.0f
-               : x[i] - value_of(static_cast<int>(block.code), static_cast<int>(block.levels >> (4 * i) & 15), block.signs >> i & 1);
-  write(x, error, at);
+    for (int i = 0; i < 8; ++i) {
+      const int level = static_cast<int>(block.levels >> (4 * i) & 15);
+      const bool is_finite = block.code != kNotFinite;
+      x[i] = is_finite ? x[i] - value_of(static_cast<int>(block.code), level, block.signs >> i & 1) : 0.0f;
+    }
+    write(x, error, at);
+  }
 }
 
 // The sum of `parts` messages of `blocks` blocks, in their order, times `factor`.

@@ -1,5 +1,6 @@
 // Ternary steps on a GPU: the bytes of weight_stream.pack, bit for bit. A thread has 20 weights, which are 4 bytes of
-// steps. Bound by memory: a step reads a float32 master and an int8 weight, and writes the weight and a fifth of a byte.
+// steps. Bound by memory: a step reads a float32 master and an int8 weight, and writes the weight and a fifth of a
+// byte.
 #include <cstdint>
 
 namespace {
@@ -42,8 +43,8 @@ __device__ void write(const int (&w)[kEach], int count, int8_t* to) {
 }
 
 // Moves each weight towards rint(master / scale) by at most 1. `behind`: how many lack more than that.
-__global__ void advance(const float* master, const float* scale, int8_t* weight, uint8_t* steps, int64_t count, int64_t width,
-                        unsigned long long* behind) {
+__global__ void advance(const float* master, const float* scale, int8_t* weight, uint8_t* steps, int64_t count,
+                        int64_t width, unsigned long long* behind) {
   const int64_t thread = int64_t{blockIdx.x} * kThreads + threadIdx.x, first = thread * kEach;
   int lack = 0;
   if (first < count) {
@@ -108,10 +109,10 @@ unsigned grid(int64_t count) { return static_cast<unsigned>((count + kThreads * 
 
 extern "C" {
 
-// `count` weights in rows of `width`, which share a scale. `steps`: ceil(count / 5) bytes, 4-byte aligned. *behind must be
-// 0. Returns the launch's error.
-int ternary_advance(const float* master, const float* scale, int8_t* weight, uint8_t* steps, int64_t count, int64_t width,
-                    unsigned long long* behind, cudaStream_t stream) {
+// `count` weights in rows of `width`, which share a scale. `steps`: ceil(count / 5) bytes, 4-byte aligned. *behind must
+// be 0. Returns the launch's error.
+int ternary_advance(const float* master, const float* scale, int8_t* weight, uint8_t* steps, int64_t count,
+                    int64_t width, unsigned long long* behind, cudaStream_t stream) {
   advance<<<grid(count), kThreads, 0, stream>>>(master, scale, weight, steps, count, width, behind);
   return cudaGetLastError();
 }
