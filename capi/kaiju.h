@@ -178,7 +178,7 @@ enum {
   KAIJU_ENGINE_PRODUCTS_FILE = 214,
   /* int, repeatable: index of a device (kaiju_runtime_device_info) to compute on.  The default is
    * the first device of the backend.  Several GPUs share the model: each has a part of every
-   * matrix, and all have the KV.  KAIJU_UNSUPPORTED says how many could, if not these */
+   * matrix and of the KV heads.  KAIJU_UNSUPPORTED says how many could, if not these */
   KAIJU_ENGINE_DEVICES = 215,
   /* int: most cache blocks that prefetches (kaiju_session_prefetch) bring up from host memory in a
    * step that also computes; 0: they wait for steps that compute nothing */

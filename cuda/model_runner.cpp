@@ -37,7 +37,7 @@ Result<ModelRunner> ModelRunner::make(std::shared_ptr<Device> device, Weights we
                                       std::shared_ptr<LostFlag> lost) {
   DeviceBuffer<std::byte> weight_memory;
   KAIJU_TRY(upload(weights, split, device->stream(), weight_memory));
-  Result<KvPool> pool = KvPool::make(info, std::move(slots));
+  Result<KvPool> pool = KvPool::make(info, std::move(slots), split);
   if (!pool.ok()) return pool.status();
   const int32_t logit_rows = std::max(info.slot_count, std::min(info.step_tokens, kLogitRows)),
                 row_capacity = pieces(std::max(info.step_tokens, logit_rows), kMostTileRows) * kMostTileRows;
@@ -124,6 +124,7 @@ void ModelRunner::run_embedding(const Inputs& inputs) {
 void ModelRunner::run_layer(const Inputs& inputs, int32_t layer) {
   const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
   kaiju::run_layer(backend_, weights_, weights, inputs.batch, pool_.slots()[weights.config.kv_slot], workspace_);
+  if (exchange_ && layer + 1 == layer_count()) exchange_->finish_stream();
 }
 
 void ModelRunner::compute_logits(const std::byte* x, int32_t rows) {

@@ -37,7 +37,7 @@ class ModelRunner {
   // All weights of another checkpoint of the same config. Where is_rerecorded, kernels take other constants by value,
   // and recorded graphs have to be recorded anew. An error is final: the weights may have been replaced in part.
   Status set_weights(Weights from, bool& is_rerecorded);
-  Status set_kv_scales(const Weights& from) { return copy_kv_scales(from, weights_, device_->stream()); }
+  Status set_kv_scales(Weights& from) { return copy_kv_scales(from, split_, weights_, device_->stream()); }
   const float* logits() const { return logits_.data(); }  // [logit_rows, vocab_size]
   int32_t logit_rows() const { return logit_rows_; }
   // [slot_count + step_tokens, labels] without their bias: of the rows sampled from, in the order of the samples, then
@@ -46,7 +46,10 @@ class ModelRunner {
 
   // The exchange with the GPUs that share the model, which has to be connected before anything runs; else null.
   Exchange* exchange() const { return exchange_.get(); }
-  arith::bf16* stream() const { return workspace_.at<arith::bf16>(Room::kStream); }  // of version 1
+  Exchange::Rooms exchanged_rooms() const {
+    return {workspace_.at<arith::bf16>(Room::kStream), workspace_.at<int8_t>(Room::kBytes),
+            workspace_.at<float>(Room::kQ)};
+  }
 
   // All rows through all layers: keys and values to the cache, the residual stream to the workspace.
   void run_layers(const Inputs& inputs);

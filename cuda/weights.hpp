@@ -26,7 +26,8 @@ bool same_scalars(const Weights& a, const Weights& b);
 // stream.
 Status copy_classifier(const Weights& from, Weights& to, cudaStream_t stream);
 
-// The same for the scales of keys and values, of version 1 of the arithmetic.
-Status copy_kv_scales(const Weights& from, const Weights& to, cudaStream_t stream);
+// The same for the scales of keys and values, of version 1 of the arithmetic. Leaves of the vectors of `from`, which
+// are those of the whole model, this GPU's part.
+Status copy_kv_scales(Weights& from, const Split& split, const Weights& to, cudaStream_t stream);
 
 }  // namespace kaiju::cuda

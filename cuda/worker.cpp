@@ -63,7 +63,7 @@ Worker::Worker(Parts parts, const ExecutorInfo& info, int32_t draw_threads)
       lists_(std::move(parts.lists)),
       outputs_(std::move(parts.outputs)),
       host_sampling_(device_, info, draw_threads),
-      transfers_(device_, runner_.pool().blocks()),
+      transfers_(device_, runner_.pool()),
       sums_(std::move(parts.sums)),
       ended_{std::move(parts.ended[0]), std::move(parts.ended[1])} {}
 
@@ -73,13 +73,13 @@ Worker::~Worker() {
   transfers_.wait();
 }
 
-void Worker::begin(const CheckedStep& step, int32_t turn, bool alone, bool sends_down) {
+void Worker::begin(const CheckedStep& step, int32_t turn, bool alone) {
   lists_.begin(alone);
   outputs_.start_slots(step, lists_);
   lists_.send(step.table_writes, "table edits", [&](const TableWrite* writes, int32_t count) {
     return write_tables(device_->stream(), writes, count, inputs_.tables());
   });
-  if (sends_down) transfers_.send_down(step.plan.transfers);
+  transfers_.send_down(step.plan.transfers);
   for (const BlockCopy& copy : step.plan.copies)
     if (copy.from != copy.to)
       device_->attempt("a block copy", [&] { return runner_.pool().copy(copy, device_->stream()); });

@@ -299,9 +299,19 @@ static int64_t gpu_extra_bytes(const ModelConfig& config, int64_t slots, int64_t
 
 // Whether GPUs that share a model have a part each of this tensor.
 static bool is_divided(const std::string& name) {
-  for (const char* const matrix : {"attn.q", "attn.o", "ffn.up", "ffn.down"})
+  for (const char* const matrix : {"attn.q", "attn.o", "ffn.gate", "ffn.up", "ffn.down"})
     if (name.find(std::string(matrix) + ".weight") != std::string::npos) return true;
   return false;
+}
+
+// The dimensions of each GPU's part.
+static ModelConfig shared_among(int32_t gpus, ModelConfig config) {
+  const auto kv_heads = [&](int32_t all) { return all == 0 ? 0 : std::max(1, all / gpus); };
+  config.n_heads /= gpus;
+  config.d_ff /= gpus;
+  config.n_kv_heads = kv_heads(config.n_kv_heads);
+  for (LayerConfig& layer : config.layers) layer.n_kv_heads = kv_heads(layer.n_kv_heads);
+  return config;
 }
 
 Result<MemoryNeed> memory_need(const Checkpoint& checkpoint, const ExecutorOptions& options) {
@@ -312,11 +322,9 @@ Result<MemoryNeed> memory_need(const Checkpoint& checkpoint, const ExecutorOptio
     if (!devices.ok()) return devices.status();
     const bool on_gpu = is_on_gpu(options, *devices);
     const int64_t share = std::max<int64_t>(1, static_cast<int64_t>(devices->size()));  // GPUs that share the model
-    ModelConfig config = checkpoint.config();
-    config.n_heads /= static_cast<int32_t>(share);
-    config.d_ff /= static_cast<int32_t>(share);
-    Result<ExecutorSizes> sizes = sizes_of(config, options, on_gpu);
+    Result<ExecutorSizes> sizes = sizes_of(checkpoint.config(), options, on_gpu);
     if (!sizes.ok()) return sizes.status();
+    const ModelConfig config = shared_among(static_cast<int32_t>(share), checkpoint.config());
     Slots slots;
     slots.create(config, *sizes);
     MemoryNeed need;

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstring>
 #include <new>
+#include <system_error>
+#include <thread>
 
 #include "header.hpp"
 #include "kaiju/base/float_state.hpp"
@@ -22,7 +24,7 @@ namespace {
 const double kWeightDeviation = std::sqrt(127.0 * 128.0 / 3.0);
 constexpr double kQueryGain = 2.0;    // scores q.k / sqrt(head_dim) then spread by 2: some keys matter, none alone
 constexpr double kLogitSpread = 2.5;  // standard deviation of the logits
-constexpr size_t kPieceBytes = size_t{256} << 10;
+constexpr size_t kPieceBytes = size_t{2} << 20;  // of a thread
 
 // FNV-1a: the tensor's own random stream.
 uint32_t stream_of(std::string_view name) {
@@ -167,8 +169,25 @@ class Stream {
   const Checkpoint::Progress& progress_;
 };
 
+// Fills rows of a matrix from `first` on, and their sums, on so many threads or as many as there can be.
+void fill_rows(const Generator& generator, const std::string& name, size_t first, size_t width, std::span<int8_t> piece,
+               std::span<int32_t> sums, int32_t threads) {
+  const auto fill = [&](size_t from, size_t end) {
+    generator.weights(name, (first + from) * width, piece.subspan(from * width, (end - from) * width));
+    for (size_t row = from; row < end; ++row) sums[row] = format::scan_row(&piece[row * width], width).sum;
+  };
+  const size_t each = (sums.size() + static_cast<size_t>(threads) - 1) / static_cast<size_t>(threads);
+  std::vector<std::jthread> others;
+  size_t from = 0;
+  try {
+    for (; from + each < sums.size(); from += each) others.emplace_back(fill, from, from + each);
+  } catch (const std::system_error&) {  // this one does the rest
+  }
+  fill(from, sums.size());
+}
+
 Status write_tensors(CheckpointWriter& writer, const ModelConfig& config, uint64_t seed,
-                     const Checkpoint::Progress& progress) {
+                     const Checkpoint::Progress& progress, int32_t threads) {
   const Generator generator(config, seed);
   const std::vector<format::ModelTensor> tensors = format::model_tensors(config);
   uint64_t total = 0;
@@ -186,13 +205,12 @@ Status write_tensors(CheckpointWriter& writer, const ModelConfig& config, uint64
     if (tensor.role == format::TensorRole::kWeight) {
       in = tensor.shape[1];
       const auto width = static_cast<size_t>(in);
-      const size_t piece_rows = std::max<size_t>(1, kPieceBytes / width);
-      row_sums.clear();
+      const size_t piece_rows = std::max<size_t>(1, kPieceBytes / width) * static_cast<size_t>(threads);
+      row_sums.resize(rows);
       for (size_t row = 0; row < rows; row += piece_rows) {
         const size_t count = std::min(piece_rows, rows - row);
         piece.resize(count * width);
-        generator.weights(tensor.name, row * width, piece);
-        for (size_t i = 0; i < count; ++i) row_sums.push_back(format::scan_row(&piece[i * width], width).sum);
+        fill_rows(generator, tensor.name, row, width, piece, std::span(row_sums).subspan(row, count), threads);
         KAIJU_TRY(stream.write(std::span<const int8_t>(piece)));
       }
     } else if (tensor.role == format::TensorRole::kRowSum) {
@@ -213,7 +231,7 @@ Status write_tensors(CheckpointWriter& writer, const ModelConfig& config, uint64
 }  // namespace
 
 Status write_random_checkpoint(const std::string& path, const ModelConfig& config, uint64_t seed,
-                               const Checkpoint::Progress& progress) try {
+                               const Checkpoint::Progress& progress, int32_t threads) try {
   const FloatState float_state;
   Checkpoint::Progress report;
   if (progress) report = [&](double done) { return float_state.as_found([&] { return progress(done); }); };
@@ -223,7 +241,7 @@ Status write_random_checkpoint(const std::string& path, const ModelConfig& confi
     return Status(StatusCode::kInvalidArgument, status.message());
   auto writer = CheckpointWriter::create(path, derived, required_tensors(derived));
   if (!writer.ok()) return writer.status();
-  if (Status status = write_tensors(**writer, derived, seed, report); !status.ok()) return status;
+  if (Status status = write_tensors(**writer, derived, seed, report, std::max(1, threads)); !status.ok()) return status;
   if (Status status = writer.value()->finish(); !status.ok()) return status;
   if (report) (void)report(1.0);
   return {};
