@@ -8,6 +8,7 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 try:
     import numpy as np
@@ -223,7 +224,7 @@ def sharded_main():
     in_steps, format_ = "steps" in sys.argv[2], "squinch" if "squinch" in sys.argv[2] else "fp32"
     masters = sharded.Masters(params, wire.Wire(format_), in_steps)
     if state:
-        masters.resume(state["optimiser"])
+        masters.resume(state["optimiser"], SimpleNamespace(**state["pinned"]) if in_steps else None)
     for step in range(begin, begin + 3):
         whole = {k: torch.randn(v.shape, generator=torch.Generator().manual_seed(step * 100 + i)) for i, (k, v) in enumerate(params.items())}
         parts = {k: v * (0.25 if rank == 0 else 0.75 / (ranks - 1)) if ranks > 1 else v for k, v in whole.items()}
@@ -232,7 +233,7 @@ def sharded_main():
     bad = not train.agree([w.embed.weight, *(m.weight for m in w.matrices.values())])
     params, optimiser = masters.whole()
     if rank == 0:
-        torch.save({"params": params, "optimiser": optimiser, "done": begin + 3, "sent": masters.sent, "whole": masters.whole_sent, "mid": w.clips["mid"]}, sys.argv[2])
+        torch.save({"params": params, "optimiser": optimiser, "done": begin + 3, "pinned": {"weight": masters.weight, "scale": masters.scale}, "sent": masters.sent, "whole": masters.whole_sent, "mid": w.clips["mid"]}, sys.argv[2])
     dist.destroy_process_group()
     return bad
 
@@ -253,7 +254,6 @@ def check_sharded():
         bad, one, two, three = 0, run(1, "one"), run(2, "two"), run(3, "three")
         for name, other in (("two", two), ("three", three)):
             bad += say("%s processes are %.1e from one, and their weights agree" % (name, far(one, other)), far(one, other) < 5e-4)
-        run(2, "four_steps"), run(2, "four_steps_on", "four_steps")
         for kind in ("", "_steps"):
             run(2, "first" + kind)
             again = run(2, "second" + kind, "first" + kind)

@@ -172,20 +172,21 @@ class Masters:
         state = self.optimiser.state()
         first = {**self.gathered(state["first"]), **{k: state["first"][k] for k in self.small}}
         second = self.small_and_embed(state["second"])
-        return {**self.gathered(self.stacks), **self.small}, {"step_count": state["step_count"], "first": first, "second": second, "weight": self.weight, "scale": self.scale}
+        return {**self.gathered(self.stacks), **self.small}, {"step_count": state["step_count"], "first": first, "second": second}
 
     def small_and_embed(self, second):
         """Matrices have no second moment."""
         values = {k: second[k] if k in second else torch.zeros_like(v) for k, v in self.stacks.items()}
         return {"embed": self.gathered(values)["embed"], **{k: second[k] for k in self.small}}
 
-    def resume(self, state):
-        """The optimiser's state of whole(), of any number of processes, and the weights that steps go on from."""
-        self.plan.flatten(state["weight"], self.bytes)
-        self.plan.flatten(state["scale"], self.scales, True)
-        for name in self.plan.names:
-            self.weight[name].copy_(state["weight"][name])
-            self.scale[name].copy_(state["scale"][name])
+    def resume(self, state, pinned=None):
+        """The optimiser's state of whole(), of any number of processes. pinned: the weights that ternary steps go on from."""
+        if pinned:
+            self.plan.flatten(pinned.weight, self.bytes)
+            self.plan.flatten(pinned.scale, self.scales, True)
+            for name in self.plan.names:
+                self.weight[name].copy_(pinned.weight[name])
+                self.scale[name].copy_(pinned.scale[name])
         zeros = torch.zeros(self.ranks, self.plan.part, device=self.flat.device)
         first = self.plan.stacks(self.rank, self.plan.flatten(state["first"], zeros)[self.rank])
         embed = {**{k: torch.zeros(self.plan.shapes[k], device=self.flat.device) for k in model.MATRICES}, "embed": state["second"]["embed"]}

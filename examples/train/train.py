@@ -26,6 +26,7 @@ import model
 import ops
 import optim
 import safety
+import sharded
 import ternary
 import twin
 import wire
@@ -126,6 +127,7 @@ class Run:
         self.cfg, self.device, self.is_twin = cfg, device, is_twin
         self.wire = None  # a Wire for the gradients of several processes; None: float32 as they are
         self.pinned = None  # after pin()
+        self.masters = None  # after shard()
         self.ropes = [ops.Rope(f, cfg.context, device) for f in cfg.frequencies]
         self.params = (twin if is_twin else model).new_masters(cfg, device, seed)
         self.optimiser = optim.Optimiser({k: p.detach() for k, p in self.params.items()})
@@ -161,6 +163,9 @@ class Run:
                 gradients.run(tokens, self.positions(shape[0]), targets, weights, norm, shape, exact, found, head_norm)
             grads, loss, head_loss = gradients.finish(), gradients.loss, gradients.head_loss
         loss, head_loss = add_up([loss, head_loss])
+        if self.masters:
+            self.masters.step(grads, factor)
+            return loss, head_loss / marks.LOSS_SHARE
         self.optimiser.step(dict(zip(grads, add_up(list(grads.values()), self.wire))), factor)
         if self.pinned:
             self.pinned.follow(self.params)
@@ -170,11 +175,29 @@ class Run:
         return loss, head_loss / marks.LOSS_SHARE
 
     def weights(self):
+        if self.masters:
+            return model.quantise(self.masters.params(), self.cfg, self.ropes, self.masters)
         return twin.effective(self.params) if self.is_twin else model.quantise(self.params, self.cfg, self.ropes, self.pinned)
 
     def pin(self):
         """From now on the weights follow the masters by ternary steps."""
         self.pinned = ternary.Pinned(self.params)
+
+    def shard(self):
+        """From now on each process has a part of the masters and of the optimiser's state."""
+        self.masters = sharded.Masters(self.params, self.wire, bool(self.pinned))
+        self.masters.resume(self.optimiser.state(), self.pinned)
+        self.params, self.optimiser = {}, None
+
+    def collect(self):
+        """The reverse, in every process: for a state that is saved."""
+        self.params, state = self.masters.whole()
+        self.optimiser = optim.Optimiser(self.params)
+        self.optimiser.load(state)
+        if self.pinned:
+            self.pinned.weight.update(self.masters.weight)
+            self.pinned.scale.update(self.masters.scale)
+        self.masters = None
 
     @torch.no_grad()
     def losses(self, w, tokens, targets, exact=True):
@@ -259,6 +282,7 @@ def main():
     a.add_argument("--wire", choices=wire.FORMATS, help="how several processes send gradients (wire.py); default: an all-reduce of float32")
     a.add_argument("--feedback", action="store_true", help="what --wire loses in a step is added to the next one's gradients")
     a.add_argument("--ternary", action="store_true", help="weights follow the masters by steps of -1, 0 and 1 (ternary.py)")
+    a.add_argument("--shard", action="store_true", help="masters and optimiser divided among the processes (sharded.py); a state is saved at the end alone")
     a.add_argument("--tiny", action="store_true", help="a toy, to try the program on a CPU")
     args = a.parse_args()
     rank, ranks = start()
@@ -284,12 +308,15 @@ def main():
         done, progress, before = state["done"], state["progress"], state["elapsed"]
     if args.ternary and not run.pinned:
         run.pin()
+    parameters = sum(p.numel() for p in run.params.values())
+    if args.shard and ranks > 1:
+        run.shard()
     cfg = run.cfg
     meta = json.load(open(os.path.join(args.data[0], "data.json")))
     data, held = (Data(args.data, name, cfg.context, device, meta["loss_weight"]) for name in ("train", "val"))
     like = np.load(os.path.join(args.like, "progress.npy")) if args.like else None
     steps = len(like) if like is not None else args.steps
-    log("%s, %.1f M parameters, %d sequences of %d, %d x %s" % ("bf16 twin" if args.twin else "int8", sum(p.numel() for p in run.params.values()) / 1e6, data.count, cfg.context, ranks, device))
+    log("%s, %.1f M parameters, %d sequences of %d, %d x %s" % ("bf16 twin" if args.twin else "int8", parameters / 1e6, data.count, cfg.context, ranks, device))
 
     if device == "cuda":
         log(attention.choose())
@@ -317,9 +344,11 @@ def main():
             if not np.isfinite(value):
                 raise SystemExit("the loss is not finite: stopped before the last good state is overwritten")
             last_log, logged = now, done
-        if rank == 0 and now - last_save > args.save_minutes * 60:
+        if rank == 0 and not run.masters and now - last_save > args.save_minutes * 60:
             save(state_path, run, done, before + now - began, progress, args)
             last_save = now
+    if run.masters:
+        run.collect()
     if ranks > 1:
         log("the %d models %s" % (ranks, "agree" if agree([p.detach() for p in run.params.values()]) else "DIFFER"))
         torch.distributed.destroy_process_group()
