@@ -1,7 +1,7 @@
 """Ternary weight updates in training. Every node pins int8 weights and their scales; after a step of the optimiser each weight moves
 towards rint(master / scale) by -1, 0 or 1, and only that is sent, five to a byte. What a weight lacks it makes up in later steps, as
-the masters keep it. A matrix is sent whole, with new scales, when its steps have grown: when more than BEHIND of its weights lack a
-step, or a row no longer fits its scale. Character.AI named these updates and 1.6 bits a parameter; when to send whole is ours."""
+the masters keep it. A matrix is sent whole, with new scales, when its steps have grown: when more than BEHIND of its weights lack more
+than a step, or more than ROWS of its rows no longer fit their scales. Character.AI named these updates and 1.6 bits a parameter; when to send whole is ours."""
 import torch
 
 import cuda_library
@@ -9,6 +9,7 @@ import model
 import weight_stream
 
 BEHIND = 0.02  # share of a matrix's weights
+ROWS = 0.05  # share of its rows
 ROOM = 1.0 / 16  # that a row may grow by before its scale is too small
 NAMES = model.MATRICES + ("embed", "classifier")
 
@@ -47,18 +48,19 @@ def add(data, weight):
 
 
 def has_grown(master, scale, behind, most=BEHIND):
-    """Whether steps no longer do for a matrix: too many of its weights lack more than a step, or its rows outgrow or shrink below their
-    scales. On the device."""
+    """Whether steps no longer do for a matrix: too many of its weights lack more than a step, or too many of its rows outgrow their
+    scales, where they saturate, or use less than half of them. On the device."""
     largest = master.abs().amax(-1)
-    return (behind > most * master.numel()) | (largest > scale * 127.5).any() | (largest < scale * 127 / 2).any()
+    misfits = (largest > scale * 127.5) | (largest < scale * 127 / 2)
+    return (behind > most * master.numel()) | (misfits.sum() > ROWS * misfits.numel())
 
 
 class Pinned:
     """The int8 weights and scales that every node has, by the names of the masters: `weight` and `scale`."""
 
-    def __init__(self, masters, behind=BEHIND):
+    def __init__(self, masters, behind=BEHIND, names=NAMES):
         self.weight, self.scale, self.whole, self.sent, self.count, self.most_behind = {}, {}, 0, 0, 0, behind
-        for name in NAMES:
+        for name in names:
             if name in masters:
                 self.renew(name, masters[name])
         self.whole = self.sent = self.count = 0

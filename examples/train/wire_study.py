@@ -101,6 +101,63 @@ def train_one(args, name, device):
     return found
 
 
+class Toy(torch.nn.Module):
+    """A transformer of 70,000 parameters in float32, for a CPU."""
+
+    def __init__(self, width=48, heads=3, layers=2, context=64):
+        super().__init__()
+        self.context = context
+        self.embed, self.places, self.out = torch.nn.Embedding(256, width), torch.nn.Embedding(context, width), torch.nn.Linear(width, 256, bias=False)
+        self.layers = torch.nn.ModuleList(torch.nn.TransformerEncoderLayer(width, heads, 128, 0.0, torch.nn.functional.relu, batch_first=True, norm_first=True) for _ in range(layers))
+        self.register_buffer("mask", torch.nn.Transformer.generate_square_subsequent_mask(context), persistent=False)
+
+    def loss(self, tokens, targets):
+        x = self.embed(tokens.view(-1, self.context)) + self.places.weight
+        for layer in self.layers:
+            x = layer(x, src_mask=self.mask, is_causal=True)
+        return torch.nn.functional.cross_entropy(self.out(x).flatten(0, 1), targets)
+
+
+def train_toy(args, name):
+    """The same for the toy, with Adam and a rate that falls to zero. int8: float32 gradients, and matrices that are rounded anew in each
+    step; ternary:SHARE: matrices that follow by steps."""
+    first, _, feedback = name.partition("+")
+    first, _, behind = first.partition(":")
+    torch.manual_seed(args.seed)
+    net, rehearsal = Toy(), wire.Rehearsal("fp32" if first in ("int8", "ternary") else first, bool(feedback))
+    masters = {k: p.detach().clone() for k, p in net.named_parameters()}
+    matrices = [k for k, p in masters.items() if p.ndim == 2] if first in ("int8", "ternary") else []
+    pinned = ternary.Pinned(masters, float(behind or ternary.BEHIND), matrices) if first == "ternary" else None
+    text, adam = Text(args.text, net.context, "cpu"), torch.optim.Adam(list(masters.values()), args.rate)
+    rate = torch.optim.lr_scheduler.LambdaLR(adam, lambda n: min(1, (n + 1) / 100) * (1 - n / args.steps))
+    parameters, losses, began = list(net.parameters()), [], time.time()
+    for n in range(args.steps):
+        flats, total, (tokens, targets) = [], 0.0, text.batch(n, args.batch)
+        for part, right in zip(tokens.chunk(args.ranks), targets.chunk(args.ranks)):
+            loss = net.loss(part, right) / args.ranks
+            flats.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)]))
+            total += loss.item()
+        for p, g in zip(masters.values(), rehearsal.sum(flats).split([p.numel() for p in parameters])):
+            p.grad = g.view_as(p)
+        adam.step()
+        rate.step()
+        if pinned:
+            pinned.follow(masters)
+        with torch.no_grad():
+            for k, p in net.named_parameters():
+                m = pinned if k in matrices and pinned else model.Matrix.quantise(masters[k], torch.ones(())) if k in matrices else None
+                p.copy_(masters[k] if m is None else m.weight[k] * m.scale[k][:, None] if pinned else m.weight * m.scale[:, None])
+        losses.append(total)
+        if n % 500 == 499:
+            print(name, n + 1, "%.4f" % np.mean(losses[-100:]), "%.0f s" % (time.time() - began), flush=True)
+    with torch.no_grad():
+        held = float(net.loss(*text.held_out(1024)))
+    values = sum(p.numel() for p in parameters)
+    updates = {"update_bytes_per_weight": pinned.bytes_per_weight(), "whole": pinned.whole} if pinned else {}
+    return {**updates, "name": name, "size": "toy", "ranks": args.ranks, "steps": args.steps, "seed": args.seed, "parameters": values, "held_out": held, "last_200": float(np.mean(losses[-200:])),
+            "bytes_per_value": rehearsal.sent / args.steps / values, "seconds": round(time.time() - began, 1), "curve": [round(float(part.mean()), 4) for part in np.array_split(losses, 60)]}
+
+
 def plot(path, out):
     import matplotlib
     matplotlib.use("Agg")
@@ -125,20 +182,21 @@ def main():
     a.add_argument("--out", required=True)
     a.add_argument("--plot", metavar="RESULTS")
     a.add_argument("--formats", nargs="+", default=["fp32", "bf16", "fp8", "squinch", "squinch+feedback", "sign+feedback", "ternary", "squinch+ternary"])
-    a.add_argument("--size", choices=SIZES, default="small")
+    a.add_argument("--size", choices=[*SIZES, "toy"], default="small", help="toy: a float32 model without ternary updates, for a CPU")
     a.add_argument("--steps", type=int, default=3000)
     a.add_argument("--batch", type=int, default=32)
     a.add_argument("--ranks", type=int, default=2)
     a.add_argument("--seed", type=int, default=1)
+    a.add_argument("--rate", type=float, default=3e-3, help="of Adam, for the toy")
     a.add_argument("--within", type=float, metavar="SECONDS", help="leave out what would take longer")
     args = a.parse_args()
     if args.plot:
         return plot(args.plot, args.out)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda":
+    if device == "cuda" and args.size != "toy":
         print(attention.choose(), flush=True)
     for name in args.formats:
-        found = train_one(args, name, device)
+        found = train_toy(args, name) if args.size == "toy" else train_one(args, name, device)
         if not found:
             continue
         print({k: v for k, v in found.items() if k != "curve"}, flush=True)
