@@ -339,7 +339,7 @@ TEST_CASE(
     const ModelConfig config = random_layer_inputs_config(random, i);
     INFO("config " << config_to_json(config));
     const TemporaryModel model(config, random());
-    const size_t count = i % 5 == 0 ? 90 : 12 + random() % 40;  // now and then past a window
+    const size_t count = i % 7 == 0 ? 70 : 10 + random() % 30;  // now and then past a window
     const std::vector<int32_t> tokens = random_tokens(random, config.vocab_size, count);
     check_all(model.checkpoint, tokens, digest_of(model.checkpoint, tokens, {"reference", 1, 0, 1}), 3);
   }
