@@ -11,7 +11,6 @@
 #include <memory>
 #include <numeric>
 #include <set>
-#include <thread>
 
 #include "bench.hpp"
 #include "examples/tools/name_from.hpp"
@@ -19,6 +18,7 @@
 #include "examples/tools/standard_streams.hpp"
 #include "gpu.hpp"
 #include "gpu_options.hpp"
+#include "kaiju/base/detail/core_count.hpp"
 #include "kaiju/format/detail/layer_tensors.hpp"
 #include "kaiju/run/executors.hpp"
 #include "kaiju/step/executor.hpp"
@@ -30,7 +30,7 @@ struct Options {
   std::string model;
   std::string backend = "auto", products = "auto", products_file;
   std::vector<int32_t> devices;
-  int32_t threads = std::clamp(static_cast<int32_t>(std::thread::hardware_concurrency()), 1, 8);
+  int32_t threads = core_count();
   std::vector<int32_t> streams = {1, 4, 16, 32};
   std::vector<int32_t> prompts = {512, 2048};  // tokens
   int32_t context = 512;                       // positions before a timed decode step
@@ -390,7 +390,7 @@ void check_logits(Steps& steps, const std::vector<float>& expected, int32_t coun
 
 Ceilings cpu_ceilings(const Options& options) {
   ThreadPool pool(options.threads);
-  return measure_ceilings(pool, int64_t{options.buffer_mib} << 20);
+  return measure_ceilings(pool, int64_t{options.buffer_mib} << 20, backend_called(options.backend) == "amx");
 }
 
 // Of the GPU that was as `before` until `steps` put the model on it.
@@ -582,7 +582,9 @@ void add_step(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("step", "times prefill and decode steps of a whole model");
   auto options = std::make_shared<Options>();
   command->add_option("FILE", options->model, "checkpoint")->required();
-  command->add_option("--backend", options->backend, "auto, avx512, avxvnni, avx2, neon, portable, reference or cuda")
+  command
+      ->add_option("--backend", options->backend,
+                   "auto, amx, avx512, avxvnni, avx2, i8mm, neon, portable, reference or cuda")
       ->check(tools::backend_name())
       ->capture_default_str();
   add_devices(*command, options->devices);

@@ -124,8 +124,9 @@ enum {
  * sessions from 400. */
 typedef int32_t kaiju_option;
 enum {
-  KAIJU_MODEL_VERIFY =
-      102, /* int, 1: check digests and every value (the default); 0: check the structure only */
+  /* int: threads that check digests and every value, the calling thread included; they end before
+   * the load does.  1 is the default; 0: check the structure only */
+  KAIJU_MODEL_VERIFY = 102,
   /* text: path of a file with another classifier for the model (kaiju-head makes one).  Labels and
    * scores are then those of the file; all else stays as it is, the KV of caches and saved
    * sessions included */
@@ -160,10 +161,9 @@ enum {
   /* string: "auto" (the default: the fastest) or a name from kaiju_device_info.backends; "cuda" is
    * the first GPU that CUDA shows, unless KAIJU_ENGINE_DEVICES names another */
   KAIJU_ENGINE_BACKEND = 210,
-  /* int: threads that compute a step, the calling thread included; 0: one for each core, at most 8.
-   * On a GPU, threads that draw tokens of requests with samplers; they start when such requests
-   * share a step
-   */
+  /* int: threads that compute a step, the calling thread included; 0: one for each physical core
+   * that the system lets this process use.  On a GPU, threads that draw tokens of requests with
+   * samplers; they start when such requests share a step */
   KAIJU_ENGINE_THREADS = 211,
   /* string: path at which the engine creates the file for evicted KV (file_bytes).  Nothing may
    * exist at that path. The engine removes the file's name once the file is open; the disk space
@@ -285,6 +285,12 @@ enum {
   /* int, 1: the last event has a record, with which anybody can compute the reply again
    * (kaiju_engine_record) */
   KAIJU_GENERATE_RECORD = 340,
+  /* int: so many tokens at the end of the prompt are the beginning of the reply, which another
+   * engine began and did not end.  The rest is, bit for bit, what that engine would have generated
+   * with the same options.  Stop strings see the whole reply, and the first token's event has the
+   * text from its beginning on.  KAIJU_GENERATE_MAX_TOKENS and the counts are of the tokens that
+   * are generated here.  KAIJU_UNSUPPORTED with beams, verdicts, banned phrases and mirostat */
+  KAIJU_GENERATE_BEGUN_TOKENS = 341,
 
   /* The options character, shared_tokens and salt say which requests may share the KV of a prompt.
    * If none of these options is set, only the session and its forks share the KV of the session's

@@ -43,6 +43,8 @@ class Mover {
     move(data, values.size());
     values = {data, values.size()};
   }
+  // Rows that are read one at a time, and never multiplied: without their sums.
+  void table(Matrix& rows) { move(rows.weight, static_cast<size_t>(rows.out) * static_cast<size_t>(rows.in)); }
   void operator()(Linear& linear) {
     (*this)(static_cast<Matrix&>(linear));
     factors(linear);
@@ -261,6 +263,12 @@ void walk(Weights& weights, const Split& split, Mover& move) {
     move.factors(weights.output);
   }
   move(weights.final_gain);
+  if (InputWeights& inputs = weights.inputs; inputs.embed.weight) {
+    move.table(inputs.embed);
+    move(inputs.embed_scale);
+    move(inputs.projection);
+    move(inputs.gain);
+  }
   if (weights.classifier.weight) move(weights.classifier);
   for (int32_t index = 0; index < static_cast<int32_t>(weights.layers.size()); ++index) {
     LayerWeights& layer = weights.layers[static_cast<size_t>(index)];

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <optional>
-#include <thread>
 
 #include "kaiju/backend/cpu.hpp"
 #include "kaiju/backend/reference.hpp"
 #include "kaiju/backend/self_check.hpp"
+#include "kaiju/base/detail/core_count.hpp"
 #include "kaiju/base/detail/owner_process.hpp"
 #include "kaiju/base/float_state.hpp"
 #include "kaiju/run/devices.hpp"
@@ -142,6 +142,14 @@ Result<ExecutorSizes> sizes_of(const ModelConfig& config, const ExecutorOptions&
   return sizes;
 }
 
+// Instruction sets that add products of matrices keep KV as those do that they add to, so saved sessions are of use to
+// both.
+std::string kv_layout_of(const std::string& backend) {
+  if (backend == "amx") return "avx512";
+  if (backend == "i8mm") return "neon";
+  return backend;
+}
+
 template <class B>
 Result<std::unique_ptr<Executor>> make(std::unique_ptr<B> backend, std::shared_ptr<const Checkpoint> checkpoint,
                                        const ExecutorOptions& options, std::string name, int32_t threads) {
@@ -151,14 +159,15 @@ Result<std::unique_ptr<Executor>> make(std::unique_ptr<B> backend, std::shared_p
   static_assert(ScaledBackend<B>, "every backend of the library computes both versions of the arithmetic");
   Result<ExecutorSizes> sizes = sizes_of(weights->config, options, false);
   if (!sizes.ok()) return sizes.status();
-  sizes->kv_layout = sizes->backend = std::move(name);
+  sizes->kv_layout = kv_layout_of(name);
+  sizes->backend = std::move(name);
   sizes->threads = threads;
   return ExecutorFor<B>::create(std::move(backend), std::move(weights).value(), *sizes);
 }
 
 int32_t threads_of(const ExecutorOptions& options) {
   if (options.threads > 0) return options.threads;
-  return std::clamp(static_cast<int32_t>(std::thread::hardware_concurrency()), 1, 8);
+  return core_count();
 }
 
 std::optional<Products> products_called(const std::string& name) {

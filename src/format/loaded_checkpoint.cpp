@@ -35,7 +35,7 @@ Status LoadedCheckpoint::read(std::span<const std::byte> bytes, std::byte* to) c
   return status.ok() ? status : Status(status.code(), fmt::format("{}: {}", name_, status.message()));
 }
 
-Status LoadedCheckpoint::load(Verify verify, const Progress& progress) {
+Status LoadedCheckpoint::load(Verify verify, const Progress& progress, int32_t threads) {
   Header header;
   KAIJU_TRY(parse_header(source_, header));
   tensors_ = std::move(header.tensors);
@@ -46,7 +46,7 @@ Status LoadedCheckpoint::load(Verify verify, const Progress& progress) {
   KAIJU_TRY(take_digests(header.metadata));
   if (source_.is_file()) KAIJU_TRY(copy_tensors());
   KAIJU_TRY(check_values());
-  if (verify == Verify::kFull) KAIJU_TRY(check_bytes(*this, source_, progress));
+  if (verify == Verify::kFull) KAIJU_TRY(check_bytes(*this, source_, progress, threads));
   if (progress && progress(1.0) != 0) return {StatusCode::kCancelled, "loading was cancelled by the progress callback"};
   return {};
 }

@@ -68,8 +68,11 @@ class Checkpoint {
   // The model file must not change while the checkpoint exists: bytes written into the file change the weights, and
   // reading a weight that was cut off raises SIGBUS. To replace a model file, rename a new file over it, as
   // CheckpointWriter does; the mapped file then stays as it was.
+  //
+  // `threads` threads, the calling one included, share what Verify::kFull checks, and end before open() returns; only
+  // the calling one calls `progress`.
   static Result<std::shared_ptr<const Checkpoint>> open(const std::string& path, Verify verify = Verify::kFull,
-                                                        const Progress& progress = {});
+                                                        const Progress& progress = {}, int32_t threads = 1);
   // Opens and checks a checkpoint in memory. The memory of `bytes` is borrowed and must outlive the checkpoint. Returns
   // kInvalidArgument if `bytes` is not 64-byte aligned.
   static Result<std::shared_ptr<const Checkpoint>> from_memory(std::span<const std::byte> bytes,

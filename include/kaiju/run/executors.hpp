@@ -20,7 +20,8 @@ struct ExecutorOptions {
   // same bits. Their number must divide the model's heads and feed-forward columns, and the KV heads or be divided by
   // them, and they must reach each other's memory; kUnsupported says what would fit.
   std::vector<int32_t> devices;
-  // Threads that compute a step, the calling thread included; 0: one per core, at most 8. On a GPU, those that draw
+  // Threads that compute a step, the calling thread included; 0: one for each physical core that the system
+  // lets this process use. On a GPU, those that draw
   // from rows with chains of samplers; they are started by the first step with several such rows.
   int32_t threads = 0;
   // Most sequences that are live at once. 0: 64, or fewer, but at least 8, if the window blocks of so many would take
