@@ -94,6 +94,18 @@ class Run:
             v.grad = None
         return loss
 
+    def warm_up(self, tokens):
+        """Compiles both passes, so that the schedule, which may follow the clock, does not wait for that. Leaves nothing."""
+        params, optimiser = self.params, self.optimiser
+        self.backward(tokens, self.mix(0.05, tokens.shape[1]), HIDDEN, 1.0)
+        with M.eager():
+            made = steps.to_int8({k: v.detach() for k, v in params.items()}, self.cfg, tokens[:8], self.cos, self.sin, self.dtype)
+        self.set_params(made, True)
+        self.backward(tokens, self.mix(0.5, tokens.shape[1]), 0.0, 1.0)
+        self.params, self.optimiser, self.is_int8 = params, optimiser, False
+        for v in params.values():
+            v.grad = None
+
     @torch.no_grad()
     def measure(self, tokens, p):
         """Of sequences [n, T]: loss of the student and the teacher against the text, KL between them, share of equal likeliest tokens."""
@@ -196,6 +208,8 @@ def main():
     else:
         with M.eager():
             run.set_params(steps.begin(run.teacher, run.masters, run.cfg, text.batch(0, min(8, args.batch), 0), run.cos, run.sin, args.fit), False)
+        if device == "cuda":
+            run.warm_up(text.batch(0, args.micro, 0))
     del run.masters
     log("%d layers %s, window %d, %d KV slots, %.1f M weights; %s of %d, %d x %s; prepared in %.0f s" % (len(run.cfg.pattern), run.cfg.pattern, run.cfg.window, len(run.cfg.owner),
         sum(run.params[k].numel() for k in ("q", "o", "up", "down", "shared_k", "shared_v", "embed")) / 1e6, " + ".join(str(len(s)) for s in text.streams), args.length, ranks, device, time.time() - began))
