@@ -7,7 +7,8 @@
 
 The loss is the mean KL of the teacher's next token against the student's; until HIDDEN_UNTIL the distance of some layers' residuals counts, too. The
 teacher's logits are computed as they are needed, and a share of the text are dialogues that the teacher makes at the beginning
-(kaijufy_talk.py). RUN gets state.pt, log.txt, report.json and model.pt: bytes and scales as a checkpoint holds them."""
+(kaijufy_talk.py). RUN gets state.pt, log.txt, report.json and model.pt: bytes and scales as a checkpoint holds them. The report has the loss of teacher and
+student on held-out text, KL and equal likeliest tokens, needles found, persona questions answered, and KV bytes a token (kaijufy_eval.py)."""
 import argparse
 import json
 import os
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 
 import attention
+import kaijufy_eval
 import kaijufy_model as M
 import kaijufy_start
 import kaijufy_steps as steps
@@ -160,7 +162,7 @@ def main():
     a.add_argument("--data", required=True)
     a.add_argument("--out", required=True)
     span = a.add_mutually_exclusive_group(required=True)
-    span.add_argument("--minutes", type=float)
+    span.add_argument("--minutes", type=float, help="of the whole run: preparation, compiling and the last figures included")
     span.add_argument("--steps", type=int)
     a.add_argument("--length", type=int, default=1024, help="tokens of a sequence")
     a.add_argument("--batch", type=int, default=64, help="sequences a step")
@@ -171,11 +173,13 @@ def main():
     a.add_argument("--fit", choices=("best", "mean"), default="best", help="how the shared KV heads begin")
     a.add_argument("--own", type=float, default=0.25, help="share of the text that the teacher makes itself")
     a.add_argument("--talk-seconds", type=float, default=20, help="how long it makes dialogues at the beginning")
+    a.add_argument("--last-seconds", type=float, default=60, help="of --minutes, what is kept for the last figures")
     a.add_argument("--save-minutes", type=float, default=2)
     a.add_argument("--stop-after", type=int, metavar="STEPS", help="end here, with the state saved for --resume")
     a.add_argument("--resume", action="store_true")
     args = a.parse_args()
     rank, ranks = train.start()
+    started = time.time()
     if args.minutes and ranks > 1:
         a.error("several processes have no common clock: --steps instead of --minutes")
     os.makedirs(args.out, exist_ok=True)
@@ -214,12 +218,15 @@ def main():
     log("%d layers %s, window %d, %d KV slots, %.1f M weights; %s of %d, %d x %s; prepared in %.0f s" % (len(run.cfg.pattern), run.cfg.pattern, run.cfg.window, len(run.cfg.owner),
         sum(run.params[k].numel() for k in ("q", "o", "up", "down", "shared_k", "shared_v", "embed")) / 1e6, " + ".join(str(len(s)) for s in text.streams), args.length, ranks, device, time.time() - began))
     began = last_log = last_save = time.time()
+    seconds = args.minutes and args.minutes * 60 - args.last_seconds - (began - started)  # of training
+    if seconds is not None and seconds < 10:
+        a.error("--minutes: preparing took %.0f s, and %.0f s are kept for the last figures: nothing is left to train in" % (began - started, args.last_seconds))
     logged, report = done, {"start": run.measure(held, 0.0) if done == 0 else None}
     log("as it begins: %s" % report["start"])
     while True:
         now = time.time()
         elapsed = before + now - began
-        p = done / args.steps if args.steps else elapsed / (args.minutes * 60)
+        p = done / args.steps if args.steps else elapsed / (before + seconds)
         if p >= 1 or done == args.stop_after:
             break
         if p >= INT8[0] and not run.is_int8:
@@ -244,11 +251,16 @@ def main():
             store(args.out, run)
             last_save = now
     if rank == 0:
-        report.update(steps=done, tokens=done * args.batch * args.length, seconds=round(before + time.time() - began, 1), end=run.measure(held, 1.0))
-        save(state_path, run, done, report["seconds"])
+        report.update(steps=done, tokens=done * args.batch * args.length, seconds=round(before + time.time() - began, 1))
         store(args.out, run)
-        json.dump(report, open(os.path.join(args.out, "report.json"), "w"), indent=1)
+        report["end"] = run.measure(held, 1.0)
         log("at the end: %s" % report["end"])
+        report["kv"] = kaijufy_eval.kv_bytes(run.cfg, run.teacher["k"].shape[1])
+        log("KV: %s" % report["kv"])
+        if os.path.exists(os.path.join(args.data, "eval.json")):
+            report["asked"] = kaijufy_eval.asked(run, os.path.join(args.data, "eval.json"), args.last_seconds - 20 if args.minutes else None, log)
+        json.dump(report, open(os.path.join(args.out, "report.json"), "w"), indent=1)
+        save(state_path, run, done, report["seconds"])
         log("%d steps, %.1f M tokens, %.0f s" % (done, report["tokens"] / 1e6, report["seconds"]))
 
 

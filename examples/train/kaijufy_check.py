@@ -55,6 +55,8 @@ def write_data(folder, seed=2):
         x[1::2] = (x[:-1:2] * 7) % (VOCABULARY - 3) + 3
         x.astype(np.uint16).tofile(os.path.join(folder, name + ".bin"))
     prompts = [r.integers(3, VOCABULARY, int(r.integers(4, 20))) for _ in range(16)]
+    asked = [{"kind": kind, "ids": r.integers(3, VOCABULARY, 30).tolist(), "answers": ["a"]} for kind in ("needle 30", "turn1") for _ in range(3)]
+    json.dump({"stop": [2], "text": [chr(97 + i % 26) for i in range(VOCABULARY)], "asked": asked}, open(os.path.join(folder, "eval.json"), "w"))
     np.savez(os.path.join(folder, "prompts.npz"), ids=np.concatenate(prompts).astype(np.uint16), ends=np.cumsum([len(p) for p in prompts]), stop=np.arange(3, VOCABULARY, 20), end=0)
 
 
@@ -109,8 +111,7 @@ def trained(folder, source):
     resumed = run("cut", 24, "--resume")
     check("a run that was cut and resumed is the unbroken one", all(torch.equal(whole[k], resumed[k]) for k in whole))
     check("bytes and scales", whole["q"].dtype == torch.int8 and whole["q.scale"].shape == whole["q"].shape[:-1] and int(whole["up"].abs().max()) == 127)
-    print(report)
-    return report
+    check("the report has needles, persona and KV bytes", report["asked"]["needle 30"][2] == 3 and report["kv"]["1024"]["before"] == LAYERS * 2 * GROUPS * HD * 2, report["kv"]["1024"]["times"])
 
 
 def main():

@@ -10,6 +10,7 @@ import json
 import os
 import random
 import re
+import sys
 
 import numpy as np
 
@@ -89,6 +90,25 @@ def build(args):
     prompts = [p for p in prompts if len(p) <= 320]
     np.savez_compressed(os.path.join(args.out, "prompts.npz"), ids=np.concatenate(prompts), ends=np.cumsum([len(p) for p in prompts]), stop=np.array(model.stop_tokens), end=end)
     print(len(prompts), "prompts")
+    json.dump(evaluation(model, args.questions), open(os.path.join(args.out, "eval.json"), "w"))
+
+
+def evaluation(model, count):
+    """What kaijufy_eval.py asks teacher and student: needles, and `count` frozen persona questions of each kind that fits."""
+    import persona_eval
+    sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "import"))
+    from needle import haystack
+    needles, r = [], random.Random(5)
+    for length in (256, 512, 1000):
+        for depth in (0.1, 0.5, 0.9):
+            for _ in range(5):
+                answer = str(r.randrange(10000, 100000))
+                needles.append({"kind": "needle %d" % length, "ids": haystack(model, length, depth, answer), "answers": [answer]})
+    items = []
+    for item in persona_eval.make({"turn1": count, "turn4": count, "turn8": count}):
+        messages = [("card", item["card"])] + [("user" if role == "user" else "character", text) for role, text in item["turns"]]
+        items.append({"kind": item["kind"], "ids": model.chat_format(messages), "answers": item["answers"]})
+    return {"stop": list(model.stop_tokens), "text": [model.token_bytes(i).decode("latin1") for i in range(model.vocabulary)], "asked": needles + [i for i in items if len(i["ids"]) <= 900]}
 
 
 def main():
@@ -97,6 +117,7 @@ def main():
     a.add_argument("--model", required=True)
     a.add_argument("--persona-tokens", default="3M")
     a.add_argument("--prompts", type=int, default=8000)
+    a.add_argument("--questions", type=int, default=100, help="persona questions of each kind for the report")
     a.add_argument("--seed", type=int, default=7)
     a.add_argument("--out", required=True)
     build(a.parse_args())

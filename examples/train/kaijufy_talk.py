@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 import kaijufy_model as M
 
-ROWS, MOST, TEMPERATURE, TOP = 768, 160, 0.8, 50  # prompts at a time, tokens of a reply, sampling
+ROWS, MOST, TEMPERATURE, TOP = 512, 128, 0.8, 50  # prompts at a time, tokens of a reply, sampling
 
 
 @torch.no_grad()
@@ -21,7 +21,8 @@ def one_token(t, cfg, token, at, keys, values, cos, sin):
         keys[i][:, :, at], values[i][:, :, at] = k[:, 0], v[:, 0]
         group = q.shape[2] // k.shape[2]  # the query heads of a KV head as rows of one product
         q = q[:, 0].unflatten(1, (-1, group))
-        o = F.scaled_dot_product_attention(q, keys[i][:, :, :at + 1], values[i][:, :, :at + 1])
+        p = (q @ keys[i][:, :, :at + 1].mT * cfg.head_dim ** -0.5).float().softmax(-1)
+        o = p.to(a.dtype) @ values[i][:, :, :at + 1]
         x = x + F.linear(o.flatten(1)[:, None], t["o"][i])
         a = M.norm(x, t["ffn_gain"][i], cfg.norm_eps).to(a.dtype)
         x = x + F.linear(F.silu(F.linear(a, t["gate"][i])) * F.linear(a, t["value"][i]), t["out"][i])
