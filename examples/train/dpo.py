@@ -66,6 +66,7 @@ class Dpo:
         import train
         self.torch, self.model, self.train, self.device = torch, model, train, device
         w = export.weights(args.model, device)
+        self.tokenizer_bytes = len(export.read(args.model)[1].get("tokenizer", b""))
         w.cfg.context = LENGTH
         self.run = train.Run.__new__(train.Run)
         self.run.cfg, self.run.device, self.run.is_twin, self.run.ropes = w.cfg, device, False, w.ropes
@@ -225,6 +226,9 @@ def train_on(args):
     def text(name):
         x = np.fromfile(os.path.join(args.data, name + ".bin"), np.uint16).astype(np.int64)
         return torch.from_numpy(x[:len(x) // LENGTH * LENGTH].reshape(-1, LENGTH))
+    built, own = json.load(open(os.path.join(args.data, "data.json")))["tokenizer_bytes"], d.tokenizer_bytes
+    if own and built != own:
+        raise SystemExit("%s was built with another tokenizer than the model's (%d bytes, %d)" % (args.data, built, own))
     anchor, val = text("train"), text("val")[:args.held_text].to(device)
     base = d.sample(d.reference, d.held)
     pool = d.training
@@ -252,13 +256,15 @@ def train_on(args):
             w, back = d.weights(), back + 1
             kl = d.kl(w, val[:32])
         log.append({"round": number, "kind": "sft" if number == 0 else "dpo", "pairs": len(pairs), "loss": round(loss, 4), "margins_above_0": round(right, 3), "kl": round(kl, 5), "back": back, "perplexity": round(d.perplexity(w, val), 4)})
-        say("round %d: %s, %.0f s" % (number, log[-1], time.time() - began))
-    after, mine = d.measure(w, base)
-    report.update(after=after, perplexity_after=round(d.perplexity(w, val), 4), rounds=log, seconds=round(time.time() - began, 1), device=device)
-    say(json.dumps(report, indent=1))
+        after, mine = d.measure(w, base)
+        say("round %d: %s; %s, %.0f s" % (number, log[-1], after, time.time() - began))
+        report.update(after=after, perplexity_after=log[-1]["perplexity"], rounds=log, seconds=round(time.time() - began, 1), device=device)
+        json.dump(report, open(os.path.join(args.out, "report.json"), "w"), indent=1)
+        if args.seconds and (time.time() - began) * (number + 2) / (number + 1) > args.seconds:
+            say("no time for another round")
+            break
     for row, a, b in list(zip(d.held, base, mine))[:12]:
         say("%r: %r -> %r" % (row["turns"][-1][1][:60], d.text(a)[:110], d.text(b)[:110]))
-    json.dump(report, open(os.path.join(args.out, "report.json"), "w"), indent=1)
     import export
     w.cfg.context = args.context
     proto = export.read(args.model)[1].get("tokenizer")
@@ -285,6 +291,7 @@ def main():
     t.add_argument("--texts", type=int, default=32, help="sequences of text a step")
     t.add_argument("--rate", type=float, default=0.04, help="factor on the rates of optim.py")
     t.add_argument("--most-kl", type=float, default=0.03, help="nats a token of held-out text")
+    t.add_argument("--seconds", type=float, help="begin no round that would end later")
     t.add_argument("--context", type=int, default=4096, help="of the checkpoint that is written")
     for each in (p, t):
         each.add_argument("--model", required=True)
