@@ -22,14 +22,13 @@ import numpy as np
 NEAREST, HEAT = 5, 0.5
 SHINGLE, PERMUTATIONS, BANDS = 5, 64, 16  # words of a shingle; of MinHash: numbers of a signature, bands that make two documents candidates
 ALIKE = 0.7  # share of equal numbers from which two documents are the same
-_PRIME = (1 << 61) - 1
 
 
 # ---------------------------------------------------------------- duplicates
 def shingles(text):
     words = re.findall(r"\w+", text.lower())
     parts = {" ".join(words[i:i + SHINGLE]) for i in range(max(1, len(words) - SHINGLE + 1))}
-    return np.array([int.from_bytes(hashlib.blake2b(p.encode(), digest_size=4).digest(), "little") for p in sorted(parts)], np.uint64)
+    return np.array([int.from_bytes(hashlib.blake2b(p.encode(), digest_size=8).digest(), "little") for p in sorted(parts)], np.uint64)
 
 
 class Deduplicator:
@@ -37,11 +36,12 @@ class Deduplicator:
 
     def __init__(self, seed=1):
         r = np.random.default_rng(seed)
-        self.a, self.b = (r.integers(1, 1 << 31, PERMUTATIONS, dtype=np.uint64) for _ in range(2))
+        self.a, self.b = (r.integers(0, 1 << 64, PERMUTATIONS, dtype=np.uint64) | np.uint64(1) for _ in range(2))
         self.signatures, self.tables = [], [{} for _ in range(BANDS)]
 
     def signature(self, text):
-        return ((shingles(text)[:, None] * self.a + self.b) % np.uint64(_PRIME)).min(0)
+        mixed = (shingles(text)[:, None] ^ self.b) * self.a
+        return ((mixed ^ (mixed >> np.uint64(32))) * self.a).min(0)
 
     def is_new(self, text):
         """Whether no earlier text is as good as this one; remembers it if so."""
@@ -137,6 +137,7 @@ def likeness(documents, targets):
 
 def weights(like, heat=HEAT):
     """Sampling weights, sum 1, of likenesses."""
+    like = like.astype(np.float64)
     z = (like - like.mean()) / (heat * like.std() + 1e-9)
     w = np.exp(z - z.max())
     return w / w.sum()
@@ -158,11 +159,11 @@ def annealed(even, target, progress, begins=0.7):
 
 
 def stream(w, count, begins=0.7, seed=1, block=64):
-    """Numbers of `count` documents, drawn by annealed weights a block at a time; a document comes again only when others have come as often, as far as
-    their weights go: within a block without replacement, and the weight of one that came is divided by how often it did."""
+    """Numbers of `count` documents, drawn by annealed weights a block at a time. No block has one twice, and the weight of a document that came n times is
+    divided by (1 + n)^4: passes over the same text teach ever less."""
     r, seen, even = np.random.default_rng(seed), np.zeros(len(w)), np.full(len(w), 1 / len(w))
     for first in range(0, count, block):
-        p = annealed(even, w, first / max(1, count - 1), begins) / (1 + seen)
+        p = annealed(even, w, first / max(1, count - 1), begins) / (1 + seen) ** 4
         some = r.choice(len(w), min(block, count - first, len(w)), replace=False, p=p / p.sum())
         seen[some] += 1
         yield from some.tolist()
