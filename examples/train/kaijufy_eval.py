@@ -14,7 +14,7 @@ REPLY = {"needle": 6}  # tokens at most; 32 for persona questions
 
 def kv_bytes(cfg, teacher_kv):
     """Bytes of keys and values a token: the teacher's in 16 bits, the student's in int8; in sliding layers only the window's positions are kept."""
-    before, slot, found = len(cfg.pattern) * 2 * teacher_kv * 2, 2 * cfg.head_dim, {}
+    before, slot, found = len(cfg.pattern) * 2 * teacher_kv * 2, 2 * (cfg.head_dim + 2), {}  # a row has its scale beside it, in bf16
     for length in (512, 1024, 2048, 4096, 8192):
         share = [min(1.0, (cfg.windows[owner] or length) / length) for owner in cfg.owner]
         found[length] = {"before": before, "after": round(slot * sum(share), 1), "times": round(before / (slot * sum(share)), 1)}
