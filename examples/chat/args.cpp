@@ -63,9 +63,8 @@ std::optional<int> parse_args(int argc, char** argv, Args& args) {
                            return not_utf8(text);
                          });
   CLI::Option* json = app.add_flag("--json", args.json, "print one line of JSON for each turn")->option_text(" ");
-  CLI::Option* swipe_log = option("--swipe-log", args.swipe_log, "FILE",
-                                  "append replies that you retried, and the one that you went on with, to FILE, for "
-                                  "training (default: nothing is logged)");
+  list->excludes(option("--swipe-log", args.swipe_log, "FILE",
+                        "append what you retried, and what you went on with, for training (default: no log)"));
   app.add_flag("--verbose", args.verbose, "show the machine, and tokens and speed after each turn");
   app.option_defaults()->group("Replies");
   option("--max-tokens", sampling.max_tokens, "N", fmt::format("longest reply (default: {})", sampling.max_tokens))
@@ -112,8 +111,7 @@ std::optional<int> parse_args(int argc, char** argv, Args& args) {
   option("--products-file", args.products_file, "FILE",
          "on a GPU with cuBLASLt: file for its fastest algorithms (default: none)");
   app.option_defaults()->group("Options");  // --version
-  for (CLI::Option* each : {character, say, json, swipe_log}) list->excludes(each);
-  swipe_log->excludes(say);  // which has no /retry
+  for (CLI::Option* each : {character, say, json}) list->excludes(each);
   if (const auto stop = kaiju::tools::parse(app, argc, argv)) return stop;
   args.seed_given = seed->count() > 0;
   if (args.model.empty()) args.model = bundled("model/kaiju-nano.safetensors");

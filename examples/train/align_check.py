@@ -94,6 +94,11 @@ def margins():
         for _ in range(6):
             last, right = d.step(pairs, text, 0.2, False)
         check("DPO raises the margins of its pairs", abs(first - np.log(2)) < 1e-5 and last < first and right == 1.0, first, last)
+        with torch.no_grad():
+            drawn = torch.stack([d.drawn(text)[0, :4] for _ in range(300)])  # [draws, 4]
+            own = model.logits(d.reference, model.forward(d.reference, text[0], d.run.positions(1), model.Training((1, 64), False))[1])[:4].softmax(-1)
+        rates = torch.stack([(drawn == t).float().mean(0) for t in range(64)], 1)
+        check("text's targets are drawn as the reference says them", float((rates - own).abs().max()) < 0.12, float((rates - own).abs().max()))
         far = d.kl(d.weights(), text)
         d.go_back(0.5)
         near = d.kl(d.weights(), text)

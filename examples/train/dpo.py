@@ -6,8 +6,8 @@
 
 Each round the model answers prompts several times, users swipe (simulated ones, swipes.py; logged ones are a round of their own), and each kept reply is
 set against those swiped away. What is modified: the first round is SFT on kept replies; the loss of a kept reply counts beside the margin, so that
-both replies cannot become unlikely together; text of DATA counts in every step; and the KL of the model to the one it began as, measured on held-out text,
-is bounded: when it passes --most-kl, the weights go back a part of the way. No step needs a backward pass of its own: the gradient of DPO is that of
+both replies cannot become unlikely together; in every step the model is held to the one it began as on text of DATA, by targets which that one draws; and
+the KL between the two, measured on held-out text, is bounded: when it passes --most-kl, the weights go back a part of the way. No step needs a backward pass of its own: the gradient of DPO is that of
 cross-entropy whose weight is beta * sigmoid(-margin) for kept replies and its negative for others."""
 import argparse
 import functools
@@ -22,7 +22,7 @@ import swipes
 
 END, CARD, ROLE = 6, 3, {"user": 4, "char": 5}
 LENGTH, REPLY, REPLIES = 512, 40, 4  # tokens of a sequence and of a reply, replies to a prompt
-BETA, KEPT, TEXT = 0.1, 0.2, 0.5  # DPO's beta; weights of kept replies' own loss and of text, a token
+BETA, KEPT, TEXT = 0.1, 0.2, 0.5  # DPO's beta; weights of kept replies' own loss and of text
 KINDS = swipes.KINDS
 
 
@@ -159,15 +159,21 @@ class Dpo:
                     weights[i, first:last] = sign * pull[i] + (own[i] if sign > 0 else 0)
                 self.add(gradients, tokens, weights, 1 / len(pairs))
             weights = torch.full(text.shape, TEXT, device=self.device)
-            weights[:, -1] = 0
-            self.add(gradients, text, weights, 1 / text.numel())
+            self.add(gradients, text, weights, 1 / text.numel(), self.drawn(text))
             grads = gradients.finish()
             self.run.optimiser.step(grads, factor)
         return float(-torch.nn.functional.logsigmoid(margin).mean()), float((margin > 0).float().mean())
 
-    def add(self, gradients, tokens, weights, norm):
+    def drawn(self, text):
+        """What the reference would say after each token of text, drawn: as targets their expected gradient is that of the KL to the reference."""
+        model = self.model
+        rows = model.forward(self.reference, text.reshape(-1), self.run.positions(len(text)), model.Training(tuple(text.shape), False))[1]
+        return self.torch.cat([self.torch.multinomial(model.logits(self.reference, part).softmax(-1), 1)[:, 0] for part in rows.split(4096)]).view(text.shape)
+
+    def add(self, gradients, tokens, weights, norm, targets=None):
         positions = self.run.positions(len(tokens))
-        gradients.run(tokens.reshape(-1), positions, self.targets(tokens).reshape(-1), weights.reshape(-1), norm, tuple(tokens.shape), False)
+        targets = self.targets(tokens) if targets is None else targets
+        gradients.run(tokens.reshape(-1), positions, targets.reshape(-1), weights.reshape(-1), norm, tuple(tokens.shape), False)
 
     def kl(self, w, tokens):
         """Mean KL of the reference's next token against w's over text [n, LENGTH]."""
