@@ -99,7 +99,7 @@ def plot(args):
         axis = axes[sizes.index(r["size"])][rates.index(r["rate"])]
         axis.plot(*zip(*r["curve"]), label=r["variant"], color="C%d" % names.index(r["variant"]), linestyle="--" if "bf16" in r["variant"] else "-", linewidth=1)
         axis.set_title("%s parameters, rates x %g" % (r["size"], r["rate"]), fontsize=9)
-        axis.set_ylim(top=8, bottom=2.5)
+        axis.set_ylim(top=8.6)
     for axis in axes[-1]:
         axis.set_xlabel("step")
     for row in axes:

@@ -8,9 +8,8 @@ import subprocess
 import sys
 import tempfile
 
-import numpy as np
-
 try:
+    import numpy as np
     import torch
 except ImportError:
     print("no PyTorch here")
