@@ -39,10 +39,11 @@ struct Ceilings {
   double read_gb_per_s = 0;  // streaming reads of memory
   double cached_gb_per_s =
       0;  // streaming reads of 32 MiB: what a small model's weights see where the last-level cache holds them
-  double int8_gops = 0;    // vpdpbusd from registers, 2 operations a product
+  double int8_gops = 0;    // vpdpbusd from registers, or products of tiles, 2 operations a product
   double fp32_gflops = 0;  // fused multiply-add from registers
 };
-Ceilings measure_ceilings(ThreadPool& pool, int64_t buffer_bytes);
+// `tiles`: bytes are multiplied by AMX, which the machine has.
+Ceilings measure_ceilings(ThreadPool& pool, int64_t buffer_bytes, bool tiles);
 
 // Seconds of the fastest of many runs: on a shared machine that is the machine, the rest are the neighbours. Runs at
 // least `least_seconds` altogether.
@@ -90,5 +91,6 @@ void add_hour(CLI::App& app, int& status);      // bench/hour.cpp
 void add_policies(CLI::App& app, int& status);  // bench/policies.cpp
 void add_fleet(CLI::App& app, int& status);     // bench/fleet.cpp
 void add_chains(CLI::App& app, int& status);    // bench/chains.cpp
+void add_peers(CLI::App& app, int& status);     // bench/peers.cpp
 
 }  // namespace kaiju::bench

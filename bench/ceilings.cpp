@@ -9,6 +9,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+
+#include "src/cpu/isa/tiles.hpp"
 #define KAIJU_HAS_X86 1
 #endif
 
@@ -37,6 +39,17 @@ __attribute__((target("avx512f,avx512vnni"))) void multiply_bytes(int64_t rounds
   }
   for (int i = 1; i < kChains; ++i) acc[0] = _mm512_add_epi32(acc[0], acc[i]);
   sink += static_cast<uint64_t>(_mm512_reduce_add_epi32(acc[0]));
+}
+
+// As many accumulators as a product's latency needs.
+void multiply_tiles(int64_t rounds) {
+  const cpu::TileUse tiles(true);
+  for (int64_t r = 0; r < rounds; ++r) {
+    cpu::tile_dot_su<0, 4, 6>();
+    cpu::tile_dot_su<1, 4, 7>();
+    cpu::tile_dot_su<2, 5, 6>();
+    cpu::tile_dot_su<3, 5, 7>();
+  }
 }
 
 __attribute__((target("avx512f"))) void multiply_floats(int64_t rounds) {
@@ -87,21 +100,23 @@ void read(const std::byte* from, int64_t bytes) {
   read_plain(from, bytes);
 }
 
-// Best rate over slices of the buffer that all threads share, each too short for the scheduler to step in.
+// Best rate over slices of the buffer that all threads share, each too short for the scheduler to step in, and so long
+// that what it takes to begin and to end is little of it: 4 MiB for each thread.
 double read_rate(ThreadPool& pool, const std::byte* buffer, int64_t bytes, double seconds) {
-  constexpr int64_t kSlice = 8 << 20, kPart = 128 << 10;
+  constexpr int64_t kPart = 128 << 10;
+  const int64_t slice = std::min(int64_t{4 << 20} * pool.threads(), bytes) / kPart * kPart;
   int64_t at = 0;
   const double best = best_seconds(seconds, [&] {
-    pool.parallel_for(static_cast<int32_t>(kSlice / kPart),
+    pool.parallel_for(static_cast<int32_t>(slice / kPart),
                       [&](int32_t part, int32_t) { read(buffer + at + part * kPart, kPart); });
-    at = at + 2 * kSlice <= bytes ? at + kSlice : 0;
+    at = at + 2 * slice <= bytes ? at + slice : 0;
   });
-  return static_cast<double>(kSlice) / best * 1e-9;
+  return static_cast<double>(slice) / best * 1e-9;
 }
 
 }  // namespace
 
-Ceilings measure_ceilings(ThreadPool& pool, int64_t buffer_bytes) {
+Ceilings measure_ceilings(ThreadPool& pool, int64_t buffer_bytes, bool tiles) {
   Ceilings found;
   found.threads = pool.threads();
   auto buffer = Buffer<std::byte>::make(static_cast<size_t>(buffer_bytes), "the bandwidth buffer");
@@ -112,13 +127,14 @@ Ceilings measure_ceilings(ThreadPool& pool, int64_t buffer_bytes) {
   }
 #if KAIJU_HAS_X86
   if (has_vnni()) {
-    const auto rate = [&](void (*work)(int64_t), double operations) {
+    const auto rate = [&](void (*work)(int64_t), double operations, int64_t rounds) {
       const double seconds =
-          best_seconds(0.2, [&] { pool.parallel_for(pool.threads(), [&](int32_t, int32_t) { work(kPeakRounds); }); });
-      return operations * kChains * static_cast<double>(kPeakRounds) * pool.threads() / seconds * 1e-9;
+          best_seconds(0.2, [&] { pool.parallel_for(pool.threads(), [&](int32_t, int32_t) { work(rounds); }); });
+      return operations * static_cast<double>(rounds) * pool.threads() / seconds * 1e-9;
     };
-    found.int8_gops = rate(multiply_bytes, 128);
-    found.fp32_gflops = rate(multiply_floats, 32);
+    found.int8_gops = tiles ? rate(multiply_tiles, 4 * 2 * 16 * 16 * 64, kPeakRounds / 8)
+                            : rate(multiply_bytes, kChains * 128, kPeakRounds);
+    found.fp32_gflops = rate(multiply_floats, kChains * 32, kPeakRounds);
   }
 #endif
   return found;

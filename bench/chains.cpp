@@ -148,8 +148,8 @@ void add_chains(CLI::App& app, int& status) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
       app.add_subcommand("chains", "times chains of samplers on the CPU and compares them with goals; needs no model");
-  command->add_option("--backend", options->isa, "auto, avx512, avxvnni, avx2, neon or portable")
-      ->check(tools::name_from({"auto", "avx512", "avxvnni", "avx2", "neon", "portable"}))
+  command->add_option("--backend", options->isa, "auto, amx, avx512, avxvnni, avx2, i8mm, neon or portable")
+      ->check(tools::name_from({"auto", "amx", "avx512", "avxvnni", "avx2", "i8mm", "neon", "portable"}))
       ->capture_default_str();
   command->add_option("--vocab", options->vocab, "number of logits in a row")
       ->check(tools::whole_number(64, 1 << 22))

@@ -8,7 +8,7 @@
 namespace kaiju::bench {
 
 GpuCeilings gpu_ceilings(const std::string& name) {
-  return name.find("H200") != std::string::npos ? GpuCeilings{4.40e12, 1.5e15, 1.0e15} : GpuCeilings{};
+  return name.find("H200") != std::string::npos ? GpuCeilings{4.40e12, 1.5e15, 1.0e15, 450e9} : GpuCeilings{};
 }
 
 Gpu first_gpu() {

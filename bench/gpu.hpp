@@ -9,7 +9,8 @@ namespace kaiju::bench {
 // Practical ceilings: docs/performance.md. 0: not known for this chip.
 struct GpuCeilings {
   double bytes_per_second = 0, int8_per_second = 0;
-  double attention_per_second = 0;  // of 4 operations a visible key, row and channel, where the matrix units do 8
+  double attention_per_second = 0;   // of 4 operations a visible key, row and channel, where the matrix units do 8
+  double link_bytes_per_second = 0;  // to other GPUs of the host, in one direction
 };
 GpuCeilings gpu_ceilings(const std::string& name);
 

@@ -30,6 +30,7 @@ static int run(int argc, char** argv) {
   kaiju::bench::add_hour(app, status);
   kaiju::bench::add_policies(app, status);
   kaiju::bench::add_fleet(app, status);
+  kaiju::bench::add_peers(app, status);
   if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
   if (app.get_subcommands().empty())
 

@@ -256,7 +256,8 @@ int run(OpsOptions options) {
   }
   const FloatState float_state;
   ThreadPool pool(options.threads);
-  const Ceilings ceilings = measure_ceilings(pool, options.buffer_mib << 20);
+  const Ceilings ceilings =
+      measure_ceilings(pool, options.buffer_mib << 20, std::string_view((*backend)->isa()) == "amx");
   Ops ops(**backend, ceilings, options);
   try {
     ops.model("nano (512, 8 x 64, 1536), " + std::string((*backend)->isa()), 512, 8, 64, 1536, 8192, 34 << 20);
@@ -282,8 +283,10 @@ void add_ops(CLI::App& app, int& status) {
                          "times each operation of a backend: on the CPU at the shapes of a nano and of a 1 B "
                          "model, on a GPU at those of small and large");
   auto options = std::make_shared<OpsOptions>();
-  command->add_option("--backend", options->isa, "auto (of the CPU), avx512, avxvnni, avx2, neon, portable or cuda")
-      ->check(tools::name_from({"auto", "avx512", "avxvnni", "avx2", "neon", "portable", "cuda"}))
+  command
+      ->add_option("--backend", options->isa,
+                   "auto (of the CPU), amx, avx512, avxvnni, avx2, i8mm, neon, portable or cuda")
+      ->check(tools::name_from({"auto", "amx", "avx512", "avxvnni", "avx2", "i8mm", "neon", "portable", "cuda"}))
       ->capture_default_str();
   add_products_file(*command, options->products_file);
   command->add_option("--threads", options->threads, "number of threads, the calling thread included")

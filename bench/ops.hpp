@@ -6,18 +6,18 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "examples/tools/standard_streams.hpp"
 #include "kaiju/arith/float32.hpp"
+#include "kaiju/base/detail/core_count.hpp"
 
 namespace kaiju::bench {
 
 struct OpsOptions {
   std::string isa = "auto", only, products_file;
-  int32_t threads = static_cast<int32_t>(std::min(8u, std::max(1u, std::thread::hardware_concurrency())));
+  int32_t threads = core_count();
   int64_t buffer_mib = 512;
   double seconds = 0.15;
   bool json = false;

@@ -11,7 +11,6 @@
 #include <memory>
 #include <numeric>
 #include <set>
-#include <thread>
 
 #include "bench.hpp"
 #include "examples/tools/name_from.hpp"
@@ -19,6 +18,7 @@
 #include "examples/tools/standard_streams.hpp"
 #include "gpu.hpp"
 #include "gpu_options.hpp"
+#include "kaiju/base/detail/core_count.hpp"
 #include "kaiju/format/detail/layer_tensors.hpp"
 #include "kaiju/run/executors.hpp"
 #include "kaiju/step/executor.hpp"
@@ -30,7 +30,7 @@ struct Options {
   std::string model;
   std::string backend = "auto", products = "auto", products_file;
   std::vector<int32_t> devices;
-  int32_t threads = std::clamp(static_cast<int32_t>(std::thread::hardware_concurrency()), 1, 8);
+  int32_t threads = core_count();
   std::vector<int32_t> streams = {1, 4, 16, 32};
   std::vector<int32_t> prompts = {512, 2048};  // tokens
   int32_t context = 512;                       // positions before a timed decode step
@@ -223,11 +223,23 @@ struct Rows {
   int32_t sequences, from, count;
 };
 
-// Seconds of a step at a GPU's ceilings: the longer of reading and of multiplying for the layers' products, for the
-// logits (of a row of each sequence) and for every layer's attention, one after the other. 0 where the ceilings are not
-// known.
-double floor_of(const ModelConfig& config, const Cost& cost, const GpuCeilings& gpu, const std::vector<Rows>& step) {
+// Bytes that each of several GPUs sends the others in a step of so many rows: twice in a layer its sums of every row to
+// all; or to the one that adds them up, which sends what becomes of them to all.
+double sent_bytes(const ModelConfig& config, double rows, int32_t gpus) {
+  const double others = gpus - 1, result = config.arithmetic() == 1 ? 1 : 4,
+               bytes = std::min(4 * others, (4 + result) * others / gpus);
+  return 2 * static_cast<double>(config.layers.size()) * rows * config.d_model * bytes;
+}
+
+// Seconds of a step at the ceilings of `gpus` GPUs that share the model: the longer of reading and of multiplying for
+// the layers' products, for the logits (of a row of each sequence) and for every layer's attention, one after the
+// other, and then what the GPUs send each other. 0 where the ceilings are not known.
+double floor_of(const ModelConfig& config, const Cost& whole, const GpuCeilings& gpu, const std::vector<Rows>& step,
+                int32_t gpus) {
   if (gpu.bytes_per_second == 0) return 0;
+  const Cost cost{whole.weights / gpus, whole.logits / gpus};
+  const double kv_width = double{1} * std::max(1, config.n_kv_heads / gpus) * config.head_dim,
+               query_width = double{1} * config.query_width() / gpus;
   const auto longer = [&](double bytes, double operations, double per_second) {
     return std::max(bytes / gpu.bytes_per_second, operations / per_second);
   };
@@ -242,9 +254,9 @@ double floor_of(const ModelConfig& config, const Cost& cost, const GpuCeilings& 
       read += double{1} * part.sequences * std::min(end, window + part.count - 1);
       for (int32_t i = part.from; i < end; ++i) seen += double{1} * part.sequences * std::min(i + 1, window);
     }
-    seconds += longer(2 * read * config.kv_width(), 4 * seen * config.query_width(), gpu.attention_per_second);
+    seconds += longer(2 * read * kv_width, 4 * seen * query_width, gpu.attention_per_second);
   }
-  return seconds;
+  return seconds + sent_bytes(config, rows, gpus) / gpu.link_bytes_per_second;
 }
 
 // All streams together draw what they draw sixteen at a time, and the first sixteen what each draws alone, with the
@@ -378,7 +390,7 @@ void check_logits(Steps& steps, const std::vector<float>& expected, int32_t coun
 
 Ceilings cpu_ceilings(const Options& options) {
   ThreadPool pool(options.threads);
-  return measure_ceilings(pool, int64_t{options.buffer_mib} << 20);
+  return measure_ceilings(pool, int64_t{options.buffer_mib} << 20, backend_called(options.backend) == "amx");
 }
 
 // Of the GPU that was as `before` until `steps` put the model on it.
@@ -491,7 +503,7 @@ class Stopwatch {
   }
   // Of one GPU; 0, for none, where several share the model.
   double floor(const std::vector<Rows>& step) const {
-    return options_.devices.size() > 1 ? 0 : floor_of(config_, cost_, gpu_, step);
+    return floor_of(config_, cost_, gpu_, step, std::max<int32_t>(1, static_cast<int32_t>(options_.devices.size())));
   }
   static std::string named(int32_t streams) { return fmt::format("{} stream{}", streams, streams == 1 ? "" : "s"); }
 
@@ -570,7 +582,9 @@ void add_step(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("step", "times prefill and decode steps of a whole model");
   auto options = std::make_shared<Options>();
   command->add_option("FILE", options->model, "checkpoint")->required();
-  command->add_option("--backend", options->backend, "auto, avx512, avxvnni, avx2, neon, portable, reference or cuda")
+  command
+      ->add_option("--backend", options->backend,
+                   "auto, amx, avx512, avxvnni, avx2, i8mm, neon, portable, reference or cuda")
       ->check(tools::backend_name())
       ->capture_default_str();
   add_devices(*command, options->devices);

@@ -124,8 +124,9 @@ enum {
  * sessions from 400. */
 typedef int32_t kaiju_option;
 enum {
-  KAIJU_MODEL_VERIFY =
-      102, /* int, 1: check digests and every value (the default); 0: check the structure only */
+  /* int: threads that check digests and every value, the calling thread included; they end before
+   * the load does.  1 is the default; 0: check the structure only */
+  KAIJU_MODEL_VERIFY = 102,
   /* text: path of a file with another classifier for the model (kaiju-head makes one).  Labels and
    * scores are then those of the file; all else stays as it is, the KV of caches and saved
    * sessions included */
@@ -160,10 +161,9 @@ enum {
   /* string: "auto" (the default: the fastest) or a name from kaiju_device_info.backends; "cuda" is
    * the first GPU that CUDA shows, unless KAIJU_ENGINE_DEVICES names another */
   KAIJU_ENGINE_BACKEND = 210,
-  /* int: threads that compute a step, the calling thread included; 0: one for each core, at most 8.
-   * On a GPU, threads that draw tokens of requests with samplers; they start when such requests
-   * share a step
-   */
+  /* int: threads that compute a step, the calling thread included; 0: one for each physical core
+   * that the system lets this process use.  On a GPU, threads that draw tokens of requests with
+   * samplers; they start when such requests share a step */
   KAIJU_ENGINE_THREADS = 211,
   /* string: path at which the engine creates the file for evicted KV (file_bytes).  Nothing may
    * exist at that path. The engine removes the file's name once the file is open; the disk space
@@ -178,7 +178,7 @@ enum {
   KAIJU_ENGINE_PRODUCTS_FILE = 214,
   /* int, repeatable: index of a device (kaiju_runtime_device_info) to compute on.  The default is
    * the first device of the backend.  Several GPUs share the model: each has a part of every
-   * matrix, and all have the KV.  KAIJU_UNSUPPORTED says how many could, if not these */
+   * matrix and of the KV heads.  KAIJU_UNSUPPORTED says how many could, if not these */
   KAIJU_ENGINE_DEVICES = 215,
   /* int: most cache blocks that prefetches (kaiju_session_prefetch) bring up from host memory in a
    * step that also computes; 0: they wait for steps that compute nothing */
@@ -285,6 +285,12 @@ enum {
   /* int, 1: the last event has a record, with which anybody can compute the reply again
    * (kaiju_engine_record) */
   KAIJU_GENERATE_RECORD = 340,
+  /* int: so many tokens at the end of the prompt are the beginning of the reply, which another
+   * engine began and did not end.  The rest is, bit for bit, what that engine would have generated
+   * with the same options.  Stop strings see the whole reply, and the first token's event has the
+   * text from its beginning on.  KAIJU_GENERATE_MAX_TOKENS and the counts are of the tokens that
+   * are generated here.  KAIJU_UNSUPPORTED with beams, verdicts, banned phrases and mirostat */
+  KAIJU_GENERATE_BEGUN_TOKENS = 341,
 
   /* The options character, shared_tokens and salt say which requests may share the KV of a prompt.
    * If none of these options is set, only the session and its forks share the KV of the session's
@@ -941,6 +947,18 @@ KAIJU_API kaiju_status kaiju_engine_describe(const kaiju_engine* engine, kaiju_e
  * kaiju_session_save for steps apply. */
 KAIJU_API kaiju_status kaiju_engine_set_head(kaiju_engine* engine, const char* path,
                                              kaiju_error** error);
+/* Applies a weight update (docs/checkpoint.md, "Weight updates") between two steps: the engine then
+ * computes what a file of the new weights gives.  The first update is for the weights of the model;
+ * each later one is for what the one before made, and has the next number.  Replies under way go on
+ * from the tokens that they have, which the next steps compute anew; KV of the weights before is
+ * never found again.  A head or scales that were given before are given up, because they are for
+ * the weights before.  The engine keeps the new weights in memory of its own; `update` is borrowed
+ * for the call.  Returns KAIJU_INVALID_ARGUMENT for an update of other weights or out of order,
+ * KAIJU_BAD_MODEL for a damaged one, KAIJU_UNSUPPORTED if the model was loaded with a head or scales
+ * of another file; these leave the engine as it was.  The rules of kaiju_session_save for steps
+ * apply: one thread at a time may call this function. */
+KAIJU_API kaiju_status kaiju_engine_update_weights(kaiju_engine* engine, const void* update,
+                                                   size_t size, kaiju_error** error);
 /* Looks at the next part of the weights as they are in memory, of `most_bytes` or somewhat more,
  * round and round, and compares it with what was loaded.  *bytes: how much this call has looked at;
  * *whole: 1 if it has ended a pass over all weights; both may be NULL.  Call it when there is nothing

@@ -18,8 +18,8 @@ inline constexpr double kInt32Max = 2147483647.0;
 inline constexpr double kInt64Max = 9223372036854775807.0;
 
 inline constexpr Row kRows[] = {
-    {KAIJU_MODEL_VERIFY, "model.verify", 'i', false, 0, 1, 1,
-     "1: check digests and every value; 0: structure only"},
+    {KAIJU_MODEL_VERIFY, "model.verify", 'i', false, 0, 256, 1,
+     "threads that check digests and every value; 0: structure only"},
     {KAIJU_MODEL_HEAD, "model.head", 's', false, 0, 0, 0,
      "path of a file with another classifier for the model"},
     {KAIJU_MODEL_SCALES, "model.scales", 's', false, 0, 0, 0,
@@ -71,7 +71,7 @@ inline constexpr Row kRows[] = {
     {KAIJU_ENGINE_BACKEND, "engine.backend", 's', false, 0, 0, 0,
      "\"auto\" or the name of a backend"},
     {KAIJU_ENGINE_THREADS, "engine.threads", 'i', false, 0, 256, 0,
-     "threads that compute a step; 0: one per core, at most 8"},
+     "threads that compute a step; 0: one for each physical core"},
     {KAIJU_GENERATE_MAX_TOKENS, "generate.max_tokens", 'i', false, -1, kInt32Max, 256,
      "most generated tokens; 0: only compute the prompt; -1: to the end of the context"},
     {KAIJU_GENERATE_TEMPERATURE, "generate.temperature", 'f', false, 0, 100, 0,
@@ -139,6 +139,8 @@ inline constexpr Row kRows[] = {
      "tokens are told when so many texts from theirs on have been judged"},
     {KAIJU_GENERATE_RECORD, "generate.record", 'i', false, 0, 1, 0,
      "1: the last event has a record to compute the reply again"},
+    {KAIJU_GENERATE_BEGUN_TOKENS, "generate.begun_tokens", 'i', false, 0, kInt32Max, 0,
+     "tokens at the prompt's end that are the beginning of the reply"},
     {KAIJU_GENERATE_BANNED, "generate.banned", 's', true, 0, 0, 0,
      "phrase that the reply must not have; it goes back and takes another way"},
     {KAIJU_SESSION_CHARACTER, "session.character", 's', false, 0, 0, 0,

@@ -155,7 +155,9 @@ Status check_groups(const kaiju_options* options, uint32_t groups, const char* c
 
 ModelOptions model_options(const kaiju_options* options) {
   ModelOptions out;
-  out.verify = get_int32(options, KAIJU_MODEL_VERIFY) ? Verify::kFull : Verify::kNone;
+  const int32_t verifying = get_int32(options, KAIJU_MODEL_VERIFY);
+  out.verify = verifying > 0 ? Verify::kFull : Verify::kNone;
+  out.verify_threads = std::max(verifying, 1);
   out.head = get<std::string>(options, KAIJU_MODEL_HEAD, "");
   out.scales = get<std::string>(options, KAIJU_MODEL_SCALES, "");
   return out;
@@ -262,6 +264,7 @@ static Status take_beams(const kaiju_options* options, RequestOptions& out) {
   out.safety.reports = get_int32(options, KAIJU_GENERATE_VERDICT_REPORTS) != 0;
   out.safety.hold_back = get_int32(options, KAIJU_GENERATE_HOLD_BACK);
   out.record = get_int32(options, KAIJU_GENERATE_RECORD) != 0;
+  out.begun_tokens = get_int32(options, KAIJU_GENERATE_BEGUN_TOKENS);
   return {};
 }
 

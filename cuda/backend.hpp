@@ -64,23 +64,26 @@ class CudaBackend {
     });
   }
   void norm(const NormArgs& norm) {
+    if (has_begun_sums()) return exchange_->finish_norm(norm);
     launch("norm", [&](cudaStream_t s) {
       return cuda::norm(s, device_->chip(), norm.x, norm.rows, norm.width, norm.eps, norm.inverse_scale, norm.a);
     });
   }
   void linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) {
-    multiply(MatmulKind::kLinear, w, a, rows, scale, out);
+    if (!w.is_part) return multiply(MatmulKind::kLinear, w, a, rows, scale, out);
+    add_shared(MatmulKind::kSums, w, a, rows, scale);
+    exchange_->finish_floats();  // at `out`, the room for them
   }
   void up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h) {
     multiply(MatmulKind::kUp, w, a, rows, alpha, h);
   }
   void add_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, arith::bf16* x) {
     if (!exchange_) return multiply(MatmulKind::kAddLinear, w, a, rows, scale, x);
-    add_shared(MatmulKind::kSums, 0, w, a, rows, scale);
+    add_shared(MatmulKind::kSums, w, a, rows, scale);
   }
   void add_down(const Matrix& w, const uint8_t* h, int32_t rows, const float* scale, arith::bf16* x) {
     if (!exchange_) return multiply(MatmulKind::kAddDown, w, h, rows, scale, x);
-    add_shared(MatmulKind::kSumsDown, 1, w, h, rows, scale);
+    add_shared(MatmulKind::kSumsDown, w, h, rows, scale);
   }
   void norm_linear(const NormArgs& norm, const Matrix& w, const float* scale, float* out) {
     multiply_normed(MatmulKind::kLinear, norm, w, scale, out);
@@ -114,10 +117,11 @@ class CudaBackend {
     launch("a norm", [&](cudaStream_t s) { return cuda::norm_rows(s, device_->chip(), args); });
   }
   void quantise_rows(const QuantiseRows& args) {
-    launch("quantising rows", [&](cudaStream_t s) { return cuda::quantise_rows(s, device_->chip(), args); });
+    launch("quantising rows",
+           [&](cudaStream_t s) { return cuda::quantise_rows(s, device_->chip(), args, shared_most(args.to)); });
   }
   void gate_rows(const GateRows& args) {
-    launch("gates", [&](cudaStream_t s) { return cuda::gate_rows(s, device_->chip(), args); });
+    launch("gates", [&](cudaStream_t s) { return cuda::gate_rows(s, device_->chip(), args, shared_most(args.to)); });
   }
   void add_rows(const AddRows& args) {
     launch("adding rows", [&](cudaStream_t s) { return cuda::add_rows(s, device_->chip(), args); });
@@ -173,18 +177,24 @@ class CudaBackend {
     launch("a matmul", [&](cudaStream_t s) { return cuda::matmul(s, device_->chip(), kind, args); });
   }
 
-  // To the residual stream, from all GPUs.
-  void add_shared(MatmulKind kind, int32_t turn, const Matrix& w, const void* a, int32_t rows, const float* scale) {
-    multiply(kind, w, a, rows, scale, exchange_->sums(turn));
-    exchange_->add_sums(turn, rows, w.out, scale);
+  // Sends the sums to all GPUs. Those for the residual stream are added up when the next norm wants them.
+  void add_shared(MatmulKind kind, const Matrix& w, const void* a, int32_t rows, const float* scale) {
+    MatmulArgs args{w.weight, w.out, w.in, a, rows, scale, nullptr};
+    args.sums = exchange_->begin(rows, scale);
+    multiply(kind, args, w.row_sum);
   }
+  SharedMost shared_most(const Quantiser& to) const {
+    return exchange_ && !to.is_whole ? exchange_->shared_most() : SharedMost{};
+  }
+  bool has_begun_sums() const { return exchange_ && exchange_->has_begun(); }
 
   bool is_cublaslts(int32_t rows, int32_t out, int32_t in) { return cublaslt_ && cublaslt_->serves(rows, out, in); }
 
   // In one kernel where there is one that takes the norm with it.
   void multiply_normed(MatmulKind kind, const NormArgs& input, const Matrix& w, const float* scale, void* result) {
     MatmulArgs args{w.weight, w.out, w.in, input.a, input.rows, scale, result};
-    if (!is_cublaslts(input.rows, w.out, w.in) && joins_norm(device_->chip(), input.rows, w.out, w.in))
+    if (!has_begun_sums() && !is_cublaslts(input.rows, w.out, w.in) &&
+        joins_norm(device_->chip(), input.rows, w.out, w.in))
       args.x = input.x, args.eps = input.eps, args.inverse_scale = input.inverse_scale;
     else
       norm(input);

@@ -1,6 +1,7 @@
 // Exchange: buffers, and launches of the kernels. See exchange.hpp.
 #include "exchange.hpp"
 
+#include <algorithm>
 #include <string>
 
 namespace kaiju::cuda {
@@ -15,21 +16,31 @@ Result<std::unique_ptr<Exchange>> Exchange::make(std::shared_ptr<Device> device,
                                                  const ModelConfig& config, int32_t rows, int32_t logit_rows,
                                                  std::shared_ptr<LostFlag> lost) {
   std::unique_ptr<Exchange> made(new Exchange(std::move(device), std::move(lost)));
+  made->width_ = config.d_model;
+  made->result_ = config.arithmetic() == 1 ? 1 : 4;
+  made->part_ = int64_t{most_sent_rows(rows, config.d_model, split.count, made->result_)} * config.d_model;
   for (DeviceBuffer<int32_t>& sums : made->sums_)
-    KAIJU_TRY(take(sums, static_cast<size_t>(rows) * static_cast<size_t>(config.d_model), "the sums of several GPUs"));
+    KAIJU_TRY(take(sums, static_cast<size_t>(made->part_ * split.count), "the sums of several GPUs"));
   Peers& peers = made->peers_;
   peers.count = split.count, peers.rank = split.rank;
-  for (int32_t p = 0; p <= split.count; ++p) peers.first_column[p] = split.begin(config.vocab_size, kVocabUnit, p);
-  const int32_t columns = split.size(config.vocab_size, kVocabUnit);
+  for (int32_t p = 0; p <= split.count; ++p) peers.first_column[p] = split.part(config.vocab_size, kVocabUnit, p).first;
+  const int32_t columns = split.part(config.vocab_size, kVocabUnit).size;
   KAIJU_TRY(take(made->logits_, static_cast<size_t>(logit_rows) * static_cast<size_t>(columns), "the logits"));
   KAIJU_TRY(take(made->arrived_, kMostGpus, "what GPUs tell each other"));
-  KAIJU_TRY(take(made->state_, 2, "what GPUs tell each other"));
+  KAIJU_TRY(take(made->state_, 4, "what GPUs tell each other"));
   peers.state = made->state_.data();
   peers.lost = made->lost_->address();
+  if (config.arithmetic() == 1) return made;
+  SharedMost& most = made->most_;
+  most.count = split.count, most.rank = split.rank, most.rows = rows;
+  KAIJU_TRY(take(made->most_there_, static_cast<size_t>(2 * split.count) * static_cast<size_t>(rows),
+                 "what GPUs tell each other of rows"));
+  most.state = made->state_.data() + 2;
+  most.lost = peers.lost;
   return made;
 }
 
-Status Exchange::connect(std::span<Exchange* const> all, std::span<arith::bf16* const> streams) {
+Status Exchange::connect(std::span<Exchange* const> all, std::span<const Rooms> rooms) {
   for (Exchange* const own : all) {
     const int32_t index = own->device_->index();
     const CurrentDevice current(index);
@@ -46,18 +57,43 @@ Status Exchange::connect(std::span<Exchange* const> all, std::span<arith::bf16* 
         cudaGetLastError();  // that it was enabled before
       }
       own->peers_.arrived[p] = all[p]->arrived_.data();
-      own->peers_.sums[0][p] = all[p]->sums_[0].data();
-      own->peers_.sums[1][p] = all[p]->sums_[1].data();
+      for (int32_t turn = 0; turn < 2; ++turn)
+        own->sums_of_[turn][p] = all[p]->sums_[turn].data() + own->part_ * own->peers_.rank;
       own->peers_.logits[p] = all[p]->logits_.data();
-      own->peers_.x[p] = streams[p];
+      own->peers_.x[p] = rooms[p].stream;
+      own->peers_.a[p] = rooms[p].bytes;
+      own->peers_.floats[p] = rooms[p].floats;
+      own->most_.of[p] = all[p]->most_there_.data();
     }
   }
   return {};
 }
 
-void Exchange::add_sums(int32_t turn, int32_t rows, int32_t out, const float* scale) {
+SumTargets Exchange::begin(int32_t rows, const float* scale) {
+  begun_ = {sums_[turn_].data(), part_, rows, width_, spreads(rows, width_, peers_.count, result_), scale};
+  SumTargets targets;
+  std::copy_n(sums_of_[turn_], kMostGpus, targets.to);
+  targets.count = peers_.count, targets.spread = begun_.spread;
+  turn_ = 1 - turn_;
+  return targets;
+}
+
+void Exchange::finish_norm(const NormArgs& norm) {
+  begun_.eps = norm.eps, begun_.inverse_scale = norm.inverse_scale;
+  add_sums(ReceivedSums::To::kNorm);
+}
+
+void Exchange::finish_stream() {
+  if (has_begun()) add_sums(ReceivedSums::To::kStream);
+}
+
+void Exchange::finish_floats() { add_sums(ReceivedSums::To::kFloats); }
+
+void Exchange::add_sums(ReceivedSums::To to) {
+  begun_.to = to;
   device_->attempt("the sums of several GPUs",
-                   [&] { return add_sums_of_all(device_->stream(), device_->chip(), peers_, turn, rows, out, scale); });
+                   [&] { return add_sums_of_all(device_->stream(), device_->chip(), peers_, begun_); });
+  begun_ = {};
 }
 
 void Exchange::gather_logits(int32_t rows, float* logits) {

@@ -30,15 +30,28 @@ class Exchange {
   static Result<std::unique_ptr<Exchange>> make(std::shared_ptr<Device> device, const Split& split,
                                                 const ModelConfig& config, int32_t rows, int32_t logit_rows,
                                                 std::shared_ptr<LostFlag> lost);
-  // Makes them known to each other, by rank: `streams` are their residual streams. The GPUs must reach each other's
-  // memory; kUnsupported says which do not.
-  static Status connect(std::span<Exchange* const> all, std::span<arith::bf16* const> streams);
+  // Makes them known to each other, by rank, with memory of their workspaces. The GPUs must reach each other's memory;
+  // kUnsupported says which do not.
+  struct Rooms {
+    arith::bf16* stream;  // [rows, d_model] of version 1 of the arithmetic
+    int8_t* bytes;        // [rows, d_model] what the matmul after a norm reads, in version 1
+    float* floats;        // [rows, d_model] results of matmuls, in version 2
+  };
+  static Status connect(std::span<Exchange* const> all, std::span<const Rooms> rooms);
 
-  // Where the sums of a matmul go, 0 or 1 in turn, and the logits of this GPU's tokens.
-  int32_t* sums(int32_t turn) const { return sums_[turn].data(); }
-  float* logits() const { return logits_.data(); }
+  // Where a matmul sends its sums. They are to be added up with those of the other GPUs, times `scale`, before anything
+  // else reads the residual stream or its results. Rows have d_model values.
+  SumTargets begin(int32_t rows, const float* scale);
+  bool has_begun() const { return begun_.sums != nullptr; }
+  // Adds up what was begun: for a norm of all rows, whose bytes go to Rooms::bytes, after which the stream may be
+  // stale; to the whole stream of all GPUs, nothing where nothing was begun; or to Rooms::floats.
+  void finish_norm(const NormArgs& norm);
+  void finish_stream();
+  void finish_floats();
+  // For rows of which each GPU has a part.
+  const SharedMost& shared_most() const { return most_; }
 
-  void add_sums(int32_t turn, int32_t rows, int32_t out, const float* scale);
+  float* logits() const { return logits_.data(); }  // of this GPU's tokens
   void gather_logits(int32_t rows, float* logits);
 
   // After a step: a GPU that did not come is an error of the device.
@@ -50,9 +63,19 @@ class Exchange {
   Exchange(std::shared_ptr<Device> device, std::shared_ptr<LostFlag> lost)
       : device_(std::move(device)), lost_(std::move(lost)) {}
 
+  void add_sums(ReceivedSums::To to);
+
   std::shared_ptr<Device> device_;
   std::shared_ptr<LostFlag> lost_;
+  int32_t width_ = 0;   // d_model
+  int32_t result_ = 0;  // bytes that become of a value
+  int64_t part_ = 0;    // of the sums: values of each GPU
   DeviceBuffer<int32_t> sums_[2];
+  int32_t* sums_of_[2][kMostGpus] = {};  // where this GPU's go, in memory of each
+  int32_t turn_ = 0;                     // which of the two the next sums use
+  ReceivedSums begun_{};
+  DeviceBuffer<uint64_t> most_there_;
+  SharedMost most_;
   DeviceBuffer<float> logits_;
   DeviceBuffer<int32_t> arrived_, state_;
   Peers peers_;

@@ -29,7 +29,7 @@ cudaError_t gather_rows(cudaStream_t stream, const Chip& chip, const std::byte* 
 
 // ---- kernels/matmul.cu ----
 // A matmul by its operands and epilogue (docs/arithmetic.md, section 4). kSums and kSumsDown have none: they are
-// kAddLinear and kAddDown of a GPU that has a part of the summed index (kernels/exchange.hpp).
+// kAddLinear and kAddDown of a GPU that has a part of the summed index, and their sums go to all GPUs (SumTargets).
 enum class MatmulKind { kLinear, kUp, kAddLinear, kAddDown, kSums, kSumsDown };
 template <MatmulKind kKind>
 inline constexpr bool kHasUnsignedInput = kKind == MatmulKind::kAddDown || kKind == MatmulKind::kSumsDown;
@@ -39,18 +39,29 @@ constexpr MatmulShape shape_of(MatmulKind kind, int32_t out, int32_t in) {
   return {out, in, kind == MatmulKind::kAddLinear || kind == MatmulKind::kSums};
 }
 
+// Where kSums and kSumsDown store: memory of each GPU that shares the model, for the sums of this one. Where rows are
+// spread, a row goes to the GPU that owns it, as one of the rows that it owns; else every GPU gets all rows.
+inline constexpr int32_t kMostGpus = 8;
+inline constexpr int32_t kOwnedRun = 8;  // neighbouring rows that one GPU owns, then the next
+struct SumTargets {
+  int32_t* to[kMostGpus] = {};  // [rows, out], or [owned rows, out]
+  int32_t count = 0;
+  bool spread = false;
+};
+
 struct MatmulArgs {
   const int8_t* weight;  // [out, in], in a multiple of 64, 16-byte aligned
   int32_t out, in;
   const void* a;  // [rows, in] int8; uint8 for kAddDown and kSumsDown
   int32_t rows;
   const float* scale;  // [out]
-  void* result;        // [rows, out] f32, uint8, bf16, bf16, int32, int32
+  void* result;        // [rows, out] f32, uint8, bf16, bf16; kSums and kSumsDown have `sums` in its place
   int32_t room = 0;    // rows that `a` has memory for, if more: rows from `rows` on may be read, and change nothing
   // With x [rows, in] the activations are what norm() makes of it, and `a` is not read. Only where joins_norm() says
   // so.
   const arith::bf16* x = nullptr;
   float eps = 0.0f, inverse_scale = 0.0f;
+  SumTargets sums = {};
 };
 // Whether a matmul of `rows` rows can compute the norm of its input itself.
 bool joins_norm(const Chip& chip, int32_t rows, int32_t out, int32_t in);
@@ -87,10 +98,19 @@ cudaError_t rope_quantise(cudaStream_t stream, const Chip& chip, const RopeArgs&
 // The row operations of version 2 of the arithmetic (kaiju/arith/rows.hpp). Blocks of the Hadamard transform have up to
 // kMostHadamard values, and head_dim is 64, 128, 256 or 512.
 inline constexpr int32_t kMostHadamard = 256;
+// Where each GPU has a part of every row, a row's largest magnitude is the largest of all parts': each GPU tells it to
+// all others. All of them run such kernels in the same order.
+struct SharedMost {
+  int32_t count = 1, rank = 0;   // GPUs; this one among them
+  uint64_t* of[kMostGpus] = {};  // [2, GPUs, rows] of each GPU: which time, and the magnitude's bits
+  int32_t rows = 0;
+  int32_t* state = nullptr;  // of this GPU: [2] how many times there were, blocks that are done
+  int32_t* lost = nullptr;   // kernels/exchange.hpp
+};
 cudaError_t embed_rows(cudaStream_t stream, const Chip& chip, const EmbedRows& args);
 cudaError_t norm_rows(cudaStream_t stream, const Chip& chip, const NormRows& args);
-cudaError_t quantise_rows(cudaStream_t stream, const Chip& chip, const QuantiseRows& args);
-cudaError_t gate_rows(cudaStream_t stream, const Chip& chip, const GateRows& args);
+cudaError_t quantise_rows(cudaStream_t stream, const Chip& chip, const QuantiseRows& args, const SharedMost& most = {});
+cudaError_t gate_rows(cudaStream_t stream, const Chip& chip, const GateRows& args, const SharedMost& most = {});
 cudaError_t add_rows(cudaStream_t stream, const Chip& chip, const AddRows& args);
 cudaError_t logit_rows(cudaStream_t stream, const Chip& chip, const LogitRows& args);
 cudaError_t query_rows(cudaStream_t stream, const Chip& chip, const QueryRows& args);

@@ -37,7 +37,7 @@ Result<ModelRunner> ModelRunner::make(std::shared_ptr<Device> device, Weights we
                                       std::shared_ptr<LostFlag> lost) {
   DeviceBuffer<std::byte> weight_memory;
   KAIJU_TRY(upload(weights, split, device->stream(), weight_memory));
-  Result<KvPool> pool = KvPool::make(info, std::move(slots));
+  Result<KvPool> pool = KvPool::make(info, std::move(slots), split);
   if (!pool.ok()) return pool.status();
   const int32_t logit_rows = std::max(info.slot_count, std::min(info.step_tokens, kLogitRows)),
                 row_capacity = pieces(std::max(info.step_tokens, logit_rows), kMostTileRows) * kMostTileRows;
@@ -46,6 +46,7 @@ Result<ModelRunner> ModelRunner::make(std::shared_ptr<Device> device, Weights we
   if (!backend.ok()) return backend.status();
 
   ModelRunner made(std::move(device), std::move(backend).value(), std::move(pool).value());
+  made.split_ = split;
   made.weights_ = std::move(weights);
   made.weight_memory_ = std::move(weight_memory);
   made.logit_rows_ = logit_rows;
@@ -59,15 +60,26 @@ Result<ModelRunner> ModelRunner::make(std::shared_ptr<Device> device, Weights we
     made.backend_.share_sums(made.exchange_.get());
     return made;
   }
-  const Workspace& workspace = made.workspace_;
-  Result<std::optional<OneRowStep>> one_row = OneRowStep::make(
-      made.device_, made.weights_,
-      {made.pool_.slots(), workspace.angles, workspace.at<arith::bf16>(Room::kStream), made.logits_.data()});
-  if (!one_row.ok()) return one_row.status();
-  made.one_row_ = std::move(one_row).value();
-  KAIJU_TRY(made.backend_.choose_matmuls(made.weights_, workspace, info.step_tokens, made.logits_.data(), logit_rows,
-                                         sizes.products_file));
+  KAIJU_TRY(made.describe_one_row());
+  KAIJU_TRY(made.backend_.choose_matmuls(made.weights_, made.workspace_, info.step_tokens, made.logits_.data(),
+                                         logit_rows, sizes.products_file));
   return made;
+}
+
+Status ModelRunner::describe_one_row() {
+  Result<std::optional<OneRowStep>> one_row = OneRowStep::make(
+      device_, weights_, {pool_.slots(), workspace_.angles, workspace_.at<arith::bf16>(Room::kStream), logits_.data()});
+  if (!one_row.ok()) return one_row.status();
+  one_row_ = std::move(one_row).value();
+  return {};
+}
+
+Status ModelRunner::set_weights(Weights from, bool& is_rerecorded) {
+  is_rerecorded = !same_scalars(weights_, from);
+  const Status copied = overwrite(from, split_, device_->stream(), weight_memory_);
+  if (!copied.ok()) return internal_error("the weights on the GPU were replaced in part: " + copied.message());
+  weights_ = std::move(from);
+  return is_rerecorded && split_.is_whole() ? describe_one_row() : Status();
 }
 
 Status ModelRunner::take_workspaces(const ExecutorInfo& info, int32_t row_capacity) {
@@ -112,6 +124,7 @@ void ModelRunner::run_embedding(const Inputs& inputs) {
 void ModelRunner::run_layer(const Inputs& inputs, int32_t layer) {
   const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
   kaiju::run_layer(backend_, weights_, weights, inputs.batch, pool_.slots()[weights.config.kv_slot], workspace_);
+  if (exchange_ && layer + 1 == layer_count()) exchange_->finish_stream();
 }
 
 void ModelRunner::compute_logits(const std::byte* x, int32_t rows) {

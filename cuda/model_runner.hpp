@@ -34,7 +34,10 @@ class ModelRunner {
   const DeviceBuffer<std::byte>& weight_memory() const { return weight_memory_; }
   // Waits for the device.
   Status set_classifier(const Weights& from) { return copy_classifier(from, weights_, device_->stream()); }
-  Status set_kv_scales(const Weights& from) { return copy_kv_scales(from, weights_, device_->stream()); }
+  // All weights of another checkpoint of the same config. Where is_rerecorded, kernels take other constants by value,
+  // and recorded graphs have to be recorded anew. An error is final: the weights may have been replaced in part.
+  Status set_weights(Weights from, bool& is_rerecorded);
+  Status set_kv_scales(Weights& from) { return copy_kv_scales(from, split_, weights_, device_->stream()); }
   const float* logits() const { return logits_.data(); }  // [logit_rows, vocab_size]
   int32_t logit_rows() const { return logit_rows_; }
   // [slot_count + step_tokens, labels] without their bias: of the rows sampled from, in the order of the samples, then
@@ -43,7 +46,10 @@ class ModelRunner {
 
   // The exchange with the GPUs that share the model, which has to be connected before anything runs; else null.
   Exchange* exchange() const { return exchange_.get(); }
-  arith::bf16* stream() const { return workspace_.at<arith::bf16>(Room::kStream); }  // of version 1
+  Exchange::Rooms exchanged_rooms() const {
+    return {workspace_.at<arith::bf16>(Room::kStream), workspace_.at<int8_t>(Room::kBytes),
+            workspace_.at<float>(Room::kQ)};
+  }
 
   // All rows through all layers: keys and values to the cache, the residual stream to the workspace.
   void run_layers(const Inputs& inputs);
@@ -74,6 +80,7 @@ class ModelRunner {
   ModelRunner(std::shared_ptr<Device> device, CudaBackend backend, KvPool pool);
   Status take_workspaces(const ExecutorInfo& info, int32_t row_capacity);
   Status take_rotary(int32_t rows);
+  Status describe_one_row();
   void compute_logits(const std::byte* x, int32_t rows);
   void fill_angles(const Batch& batch);
   // Row `row` of the residual stream.
@@ -81,6 +88,7 @@ class ModelRunner {
   void classify_rows(const std::byte* x, int32_t rows, int32_t at);
 
   std::shared_ptr<Device> device_;
+  Split split_;
   Weights weights_;
   DeviceBuffer<std::byte> weight_memory_;
   CudaBackend backend_;

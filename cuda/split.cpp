@@ -1,41 +1,67 @@
-// Checks which GPUs can share a model. See split.hpp.
+// Checks which GPUs can share a model, and computes their parts. See split.hpp.
 #include "split.hpp"
 
+#include <algorithm>
 #include <string>
 
-#include "kernels/exchange.hpp"
+#include "kernels.hpp"
 
 namespace kaiju::cuda {
 namespace {
 
 bool divides(const ModelConfig& config, int32_t count) {
-  return count >= 1 && count <= kMostGpus && config.n_heads % count == 0 &&
-         config.n_heads / count * config.head_dim % kColumnUnit == 0 && config.d_ff % (count * kColumnUnit) == 0 &&
-         config.vocab_size % kVocabUnit == 0 && config.vocab_size >= count * kVocabUnit;
+  if (count < 1 || count > kMostGpus || config.n_heads % count != 0 || config.vocab_size % kVocabUnit != 0 ||
+      config.vocab_size < count * kVocabUnit)
+    return false;
+  const int32_t unit = std::max(kColumnUnit, config.shape.hadamard);  // whose values are transformed together
+  for (int32_t layer = 0; layer < static_cast<int32_t>(config.layers.size()); ++layer) {
+    const int32_t kv_heads = config.kv_heads_of(layer);
+    if (kv_heads % count != 0 && count % kv_heads != 0) return false;
+    for (const Width width : {Width::kQuery, Width::kFfn})
+      if (config.width_of(width, layer) % (count * unit) != 0) return false;
+  }
+  return true;
 }
 
 }  // namespace
 
 Status check_split(const ModelConfig& config, int32_t count) {
-  const auto refuse = [](const std::string& why) { return Status(StatusCode::kUnsupported, why); };
-  if (count == 1) return {};
-  if (config.arithmetic() != 1 || config.n_kv_heads != 1)
-    return refuse(
-        "only models of version 1 of the arithmetic with one KV head can be divided among GPUs: create an "
-        "engine for each GPU");
-  if (divides(config, count)) return {};
+  if (count == 1 || divides(config, count)) return {};
   std::string fit;
   for (int32_t other = 2; other <= kMostGpus; ++other)
     if (divides(config, other)) fit += (fit.empty() ? "" : ", ") + std::to_string(other);
-  return refuse("a model of " + std::to_string(config.n_heads) + " heads, " + std::to_string(config.d_ff) +
-                " feed-forward columns and " + std::to_string(config.vocab_size) + " tokens cannot be divided among " +
-                std::to_string(count) + " GPUs; " + (fit.empty() ? "it needs one" : "it can be among " + fit));
+  return {StatusCode::kUnsupported,
+          "a model of " + std::to_string(config.n_heads) + " heads, " + std::to_string(config.n_kv_heads) +
+              " KV heads, " + std::to_string(config.d_ff) + " feed-forward columns and " +
+              std::to_string(config.vocab_size) + " tokens cannot be divided among " + std::to_string(count) +
+              " GPUs; " + (fit.empty() ? "it needs one" : "it can be among " + fit)};
+}
+
+Range part_of(const ModelConfig& config, const Split& split, Width width, int32_t layer) {
+  const int32_t total = config.width_of(width, layer), head_dim = config.head_dim_of(layer);
+  switch (width) {
+    case Width::kQuery:
+      return split.part(total, head_dim);
+    case Width::kKv: {
+      const Range heads = split.kv_heads(config.kv_heads_of(layer));
+      return {heads.first * head_dim, heads.size * head_dim};
+    }
+    case Width::kFfn:
+      return split.part(total, total / split.count);
+    default:
+      return {0, total};
+  }
 }
 
 ModelConfig part_of(const ModelConfig& config, const Split& split) {
   ModelConfig part = config;
   part.n_heads /= split.count;
   part.d_ff /= split.count;
+  part.n_kv_heads = split.kv_heads(config.n_kv_heads).size;
+  for (LayerConfig& layer : part.layers) {
+    layer.d_ff /= split.count;
+    if (layer.n_kv_heads != 0) layer.n_kv_heads = split.kv_heads(layer.n_kv_heads).size;
+  }
   return part;
 }
 

@@ -8,9 +8,14 @@
 
 namespace kaiju::cuda {
 
-Transfers::Transfers(std::shared_ptr<Device> device, const BlockAddresses& blocks)
-    : device_(std::move(device)), blocks_(blocks) {
-  for (int32_t kind = 0; kind < kBlockKinds; ++kind) coming_[kind].assign(static_cast<size_t>(blocks.count[kind]), 0);
+Transfers::Transfers(std::shared_ptr<Device> device, const KvPool& pool)
+    : device_(std::move(device)), blocks_(pool.blocks()), pieces_(pool.pieces()) {
+  for (int32_t kind = 0; kind < kBlockKinds; ++kind) coming_[kind].assign(static_cast<size_t>(blocks_.count[kind]), 0);
+}
+
+// Whether this GPU has anything of such blocks that the host gets from it.
+bool Transfers::sends(BlockKind kind) const {
+  return std::any_of(pieces_[kind].begin(), pieces_[kind].end(), [](const BlockPiece& piece) { return piece.is_sent; });
 }
 
 Status Transfers::travel_beside_steps() {
@@ -28,7 +33,8 @@ Status Transfers::travel_beside_steps() {
   const auto [least, most] = std::minmax(blocks_.bytes[0], blocks_.bytes[1]);
   const size_t room = kBufferBlocks * static_cast<size_t>(most);
   const size_t most_blocks = room / static_cast<size_t>(least > 0 ? least : most);
-  made.downs.reserve(most_blocks), made.ups.reserve(most_blocks);
+  const size_t most_copies = most_blocks * std::max(pieces_[0].size(), pieces_[1].size());
+  made.downs.reserve(most_copies), made.ups.reserve(most_copies);
   KAIJU_TRY(take(made.buffered, most_blocks * sizeof(CopiedBlock), "the list of blocks to copy to host memory"));
   KAIJU_TRY(take(made.buffer, room, "blocks to copy to host memory"));
   beside_ = std::move(made);
@@ -41,15 +47,20 @@ void Transfers::send_down(std::span<const BlockTransfer> transfers) {
   int32_t count = 0;
   size_t used = 0;
   for (const BlockTransfer& transfer : transfers) {
-    if (transfer.way != BlockTransfer::Way::kDown) continue;
+    if (transfer.way != BlockTransfer::Way::kDown || !sends(transfer.kind)) continue;
     const size_t size = bytes(transfer);
-    if (!beside_ || used + size > beside_->buffer.size() || !is_pinned(transfer.host)) {
-      copy_in_line(transfer.host, block(transfer), size, cudaMemcpyDeviceToHost);
-      continue;
+    const bool in_line = !beside_ || used + size > beside_->buffer.size() || !is_pinned(transfer.host);
+    std::byte* const from = in_line ? block(transfer) : beside_->buffer.data() + used;
+    for (const BlockPiece& piece : pieces_[transfer.kind]) {
+      if (!piece.is_sent) continue;
+      const auto piece_bytes = static_cast<size_t>(piece.bytes);
+      if (in_line)
+        copy_in_line(transfer.host + piece.in_host, from + piece.here, piece_bytes, cudaMemcpyDeviceToHost);
+      else
+        beside_->downs.add(transfer.host + piece.in_host, from + piece.here, piece_bytes);
     }
-    std::byte* const to = beside_->buffer.data() + used;
-    list[count++] = {to, block(transfer), static_cast<int64_t>(size)};
-    beside_->downs.add(transfer.host, to, size);
+    if (in_line) continue;
+    list[count++] = {from, block(transfer), static_cast<int64_t>(size)};
     used += size;
   }
   if (count > 0)
@@ -63,10 +74,14 @@ void Transfers::bring_up(std::span<const BlockTransfer> transfers, std::span<con
   const bool in_line = !beside_ || any_read(transfers, segments);
   for (const BlockTransfer& transfer : transfers) {
     if (transfer.way != BlockTransfer::Way::kUp) continue;
-    if (in_line || !is_pinned(transfer.host))
-      copy_in_line(block(transfer), transfer.host, bytes(transfer), cudaMemcpyHostToDevice);
-    else
-      beside_->ups.add(block(transfer), transfer.host, bytes(transfer));
+    const bool travels = !in_line && is_pinned(transfer.host);
+    for (const BlockPiece& piece : pieces_[transfer.kind]) {
+      std::byte *const to = block(transfer) + piece.here, *const from = transfer.host + piece.in_host;
+      if (travels)
+        beside_->ups.add(to, from, static_cast<size_t>(piece.bytes));
+      else
+        copy_in_line(to, from, static_cast<size_t>(piece.bytes), cudaMemcpyHostToDevice);
+    }
   }
   if (beside_ && (!beside_->downs.empty() || !beside_->ups.empty()))
     device_->attempt("an event before a step's rows",

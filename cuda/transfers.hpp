@@ -1,5 +1,5 @@
-// Transfers: a step's copies of whole KV blocks between one GPU and the host. They run on their own streams,
-// concurrently with the step's kernels.
+// Transfers: a step's copies of KV blocks between one GPU and the host: whole blocks, or where several GPUs share a
+// model the KV heads that this one has. They run on their own streams, concurrently with the step's kernels.
 //
 // Down: a kernel before the step copies the blocks to a buffer on the GPU, so that the step may overwrite them. The
 // buffer is copied to the host while the step computes. Up: blocks are copied directly to their place while a step
@@ -25,7 +25,7 @@ class Transfers {
  public:
   static constexpr int32_t kBufferBlocks = 256;  // of one step, of the larger kind
 
-  Transfers(std::shared_ptr<Device> device, const BlockAddresses& blocks);
+  Transfers(std::shared_ptr<Device> device, const KvPool& pool);
 
   // Takes the streams and the buffer for transfers beside steps; nothing when they are there.
   Status travel_beside_steps();
@@ -63,6 +63,7 @@ class Transfers {
 
   std::byte* block(const BlockTransfer& transfer) const { return blocks_.of(transfer.kind, transfer.block); }
   size_t bytes(const BlockTransfer& transfer) const { return static_cast<size_t>(blocks_.bytes_of(transfer.kind)); }
+  bool sends(BlockKind kind) const;
   bool any_read(std::span<const BlockTransfer> transfers, std::span<const BatchSegment> segments);
   bool is_pinned(const void* host);
   void copy_in_line(void* to, const void* from, size_t bytes, cudaMemcpyKind way);
@@ -70,6 +71,7 @@ class Transfers {
 
   std::shared_ptr<Device> device_;
   BlockAddresses blocks_;
+  BlockPieces pieces_;
   PerKind<std::vector<uint8_t>> coming_;  // by block: whether the plan brings it up; all 0 between plans
   std::optional<Beside> beside_;
 };

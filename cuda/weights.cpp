@@ -43,6 +43,8 @@ class Mover {
     move(data, values.size());
     values = {data, values.size()};
   }
+  // Rows that are read one at a time, and never multiplied: without their sums.
+  void table(Matrix& rows) { move(rows.weight, static_cast<size_t>(rows.out) * static_cast<size_t>(rows.in)); }
   void operator()(Linear& linear) {
     (*this)(static_cast<Matrix&>(linear));
     factors(linear);
@@ -63,10 +65,19 @@ class Mover {
     for (size_t i = 0; i < matrices.size(); ++i) place_scales(*matrices[i], parts[i]);
     align();
     if (!to_ || matrices.empty()) return {};
-    for (size_t i = 0; i < matrices.size(); ++i) matrices[i]->out = parts[i].rows, matrices[i]->in = parts[i].columns;
+    for (size_t i = 0; i < matrices.size(); ++i) {
+      matrices[i]->is_part = parts[i].columns < matrices[i]->in;
+      matrices[i]->out = parts[i].rows, matrices[i]->in = parts[i].columns;
+    }
     Linear whole = *matrices.front();
     for (size_t i = 1; i < matrices.size(); ++i) whole.out += matrices[i]->out;
     return whole;
+  }
+
+  // A part of one matrix.
+  void part(Linear& linear, const Part& part) {
+    if (linear.bias) place_bias(linear, part);
+    (void)pack({&linear}, {part});
   }
 
   // Some rows of the output matrix, or of the embedding, which is there already.
@@ -83,6 +94,7 @@ class Mover {
     }
     place_scales(output, part);
     align();
+    if (output.bias) place_bias(output, part);
     if (to_) output.out = part.rows;
   }
 
@@ -133,6 +145,10 @@ class Mover {
     if (to_) linear.scale += part.first_row;
     place(linear.scale, static_cast<size_t>(part.rows));
   }
+  void place_bias(Linear& linear, const Part& part) {
+    if (to_) linear.bias += part.first_row;
+    move(linear.bias, static_cast<size_t>(part.rows));
+  }
   void align() { used_ = (used_ + kAlignment - 1) / kAlignment * kAlignment; }
 
   // Waits for each piece, for the next one takes its place.
@@ -181,27 +197,47 @@ class Mover {
 };
 
 // What a GPU has of a matrix: heads and feed-forward columns are divided, which are rows of the matrices that make them
-// and columns of those that read them.
-Part part_of(Matmul matmul, const Linear& whole, const Split& split) {
-  Part part{0, whole.out, 0, whole.in};
-  if (matmul == Matmul::kQ || matmul == Matmul::kUp)
-    part.first_row = split.begin(whole.out, kColumnUnit), part.rows = split.size(whole.out, kColumnUnit);
-  if (matmul == Matmul::kO || matmul == Matmul::kDown)
-    part.first_column = split.begin(whole.in, kColumnUnit), part.columns = split.size(whole.in, kColumnUnit);
-  return part;
+// and columns of those that read them. `whole`: the dimensions of the whole model.
+Part part_of(const ModelConfig& whole, const Split& split, const MatmulRow& row, int32_t layer) {
+  const Range rows = part_of(whole, split, row.out, layer),
+              columns = part_of(whole, split, row_of(row.input).width, layer);
+  return {rows.first, rows.size, columns.first, columns.size};
 }
 
-void pack_matmuls(const LayerShape& shape, const Split& split, LayerWeights& layer, Mover& move) {
+// Leaves of each vector what a GPU has of it, by its width.
+void cut_vectors(Weights& weights, const Split& split) {
+  const auto cut = [&](std::span<const float>& values, Width width, int32_t layer) {
+    const Range range = part_of(weights.config, split, width, layer);
+    if (!values.empty()) values = values.subspan(static_cast<size_t>(range.first), static_cast<size_t>(range.size));
+  };
+  for (int32_t index = 0; index < static_cast<int32_t>(weights.layers.size()); ++index) {
+    LayerWeights& layer = weights.layers[static_cast<size_t>(index)];
+    for (const VectorRow& row : kVectors) cut(layer.vectors[static_cast<size_t>(row.vector)], row.width, index);
+    cut(layer.q_inverse, Width::kKv, index);
+    cut(layer.out_inverse, Width::kKv, index);
+    if (!layer.owns_slot) continue;
+    cut(weights.slots[layer.config.kv_slot].k_inverse, Width::kKv, index);
+    cut(weights.slots[layer.config.kv_slot].v_inverse, Width::kKv, index);
+  }
+}
+
+void pack_matmuls(const ModelConfig& config, const Split& split, int32_t index, LayerWeights& layer, Mover& move) {
+  const LayerShape& shape = config.shape;
   for (const SiteRow& site : kSites) {
     std::vector<Linear*> readers;
     std::vector<Part> parts;
     for (const MatmulRow& row : kMatmuls)
       if (row.when(shape) && row.input == site.site && layer[row.matmul].weight) {
         readers.push_back(&layer[row.matmul]);
-        parts.push_back(part_of(row.matmul, layer[row.matmul], split));
+        parts.push_back(part_of(config, split, row, index));
       }
     layer.packed[static_cast<size_t>(site.site)] = move.pack(readers, parts);
   }
+}
+
+void move_matmuls(const ModelConfig& config, const Split& split, int32_t index, LayerWeights& layer, Mover& move) {
+  for (const MatmulRow& row : kMatmuls)
+    if (layer[row.matmul].weight) move.part(layer[row.matmul], part_of(config, split, row, index));
 }
 
 void move_slot(LayerWeights& owner, KvWeights& kv, Mover& move) {
@@ -217,9 +253,8 @@ void walk(Weights& weights, const Split& split, Mover& move) {
   move(weights.embed);
   move(weights.embed_scale);
   if (!split.is_whole()) {  // every GPU has the whole embedding, and computes the logits of some tokens
-    const int32_t tokens = weights.config.vocab_size;
-    move.output_rows(weights.output, weights.embed, !has_own_output,
-                     {split.begin(tokens, kVocabUnit), split.size(tokens, kVocabUnit), 0, weights.output.in});
+    const Range tokens = split.part(weights.config.vocab_size, kVocabUnit);
+    move.output_rows(weights.output, weights.embed, !has_own_output, {tokens.first, tokens.size, 0, weights.output.in});
   } else {
     if (has_own_output)
       move(static_cast<Matrix&>(weights.output));
@@ -228,13 +263,19 @@ void walk(Weights& weights, const Split& split, Mover& move) {
     move.factors(weights.output);
   }
   move(weights.final_gain);
+  if (InputWeights& inputs = weights.inputs; inputs.embed.weight) {
+    move.table(inputs.embed);
+    move(inputs.embed_scale);
+    move(inputs.projection);
+    move(inputs.gain);
+  }
   if (weights.classifier.weight) move(weights.classifier);
-  for (LayerWeights& layer : weights.layers) {
+  for (int32_t index = 0; index < static_cast<int32_t>(weights.layers.size()); ++index) {
+    LayerWeights& layer = weights.layers[static_cast<size_t>(index)];
     if (weights.config.arithmetic() == 1)
-      pack_matmuls(weights.config.shape, split, layer, move);
+      pack_matmuls(weights.config, split, index, layer, move);
     else
-      for (Linear& linear : layer.matmuls)
-        if (linear.weight) move(linear);
+      move_matmuls(weights.config, split, index, layer, move);
     for (std::span<const float>& vector : layer.vectors) move(vector);
     if (layer.owns_slot) move_slot(layer, weights.slots[layer.config.kv_slot], move);
     move(layer.q_inverse);
@@ -242,18 +283,8 @@ void walk(Weights& weights, const Split& split, Mover& move) {
   }
 }
 
-// Copies to a place of the weights on the GPU.
-template <class T>
-Status overwrite(const T* source, const T* target, size_t count, cudaStream_t stream) {
-  return copied(cudaMemcpyAsync(const_cast<T*>(target), source, count * sizeof(T), cudaMemcpyHostToDevice, stream));
-}
-
-}  // namespace
-
-Status upload(Weights& weights, const Split& split, cudaStream_t stream, DeviceBuffer<std::byte>& memory) {
-  Mover measure;
-  walk(weights, split, measure);
-  KAIJU_TRY(take(memory, measure.bytes(), "the weights"));
+// Copies weights whose vectors have been cut to memory of their size.
+Status fill(Weights& weights, const Split& split, cudaStream_t stream, DeviceBuffer<std::byte>& memory) {
   Mover move(*weights.checkpoint, memory.data(), stream);
   walk(weights, split, move);
   KAIJU_TRY(move.status());
@@ -263,9 +294,40 @@ Status upload(Weights& weights, const Split& split, cudaStream_t stream, DeviceB
   return {};
 }
 
+// Copies to a place of the weights on the GPU.
+template <class T>
+Status overwrite_values(const T* source, const T* target, size_t count, cudaStream_t stream) {
+  return copied(cudaMemcpyAsync(const_cast<T*>(target), source, count * sizeof(T), cudaMemcpyHostToDevice, stream));
+}
+
+}  // namespace
+
+Status upload(Weights& weights, const Split& split, cudaStream_t stream, DeviceBuffer<std::byte>& memory) {
+  cut_vectors(weights, split);
+  Mover measure;
+  walk(weights, split, measure);
+  KAIJU_TRY(take(memory, measure.bytes(), "the weights"));
+  return fill(weights, split, stream, memory);
+}
+
+Status overwrite(Weights& weights, const Split& split, cudaStream_t stream, DeviceBuffer<std::byte>& memory) {
+  cut_vectors(weights, split);
+  return fill(weights, split, stream, memory);
+}
+
+bool same_scalars(const Weights& a, const Weights& b) {
+  bool same = a.final_in == b.final_in && a.layers.size() == b.layers.size();
+  for (size_t i = 0; same && i < a.layers.size(); ++i) {
+    const LayerWeights &one = a.layers[i], &other = b.layers[i];
+    same = one.attn_in == other.attn_in && one.ffn_in == other.ffn_in && one.z == other.z && one.steps == other.steps;
+    for (size_t m = 0; same && m < one.matmuls.size(); ++m) same = one.matmuls[m].step == other.matmuls[m].step;
+  }
+  return same;
+}
+
 Status copy_classifier(const Weights& from, Weights& to, cudaStream_t stream) {
   const auto copy = [&](const auto* source, const auto* target, size_t count) {
-    return overwrite(source, target, count, stream);
+    return overwrite_values(source, target, count, stream);
   };
   const auto out = static_cast<size_t>(from.classifier.out), in = static_cast<size_t>(from.classifier.in);
   std::vector<int8_t> weight(out * in);  // read from the file, which may have been cut short
@@ -279,9 +341,10 @@ Status copy_classifier(const Weights& from, Weights& to, cudaStream_t stream) {
   return {};
 }
 
-Status copy_kv_scales(const Weights& from, const Weights& to, cudaStream_t stream) {
+Status copy_kv_scales(Weights& from, const Split& split, const Weights& to, cudaStream_t stream) {
+  cut_vectors(from, split);
   const auto copy = [&](std::span<const float> source, std::span<const float> target) {
-    return overwrite(source.data(), target.data(), source.size(), stream);
+    return overwrite_values(source.data(), target.data(), source.size(), stream);
   };
   for (size_t i = 0; i < to.slots.size(); ++i) {
     KAIJU_TRY(copy(from.slots[i].k_inverse, to.slots[i].k_inverse));

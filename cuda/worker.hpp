@@ -34,12 +34,12 @@ class Worker {
   // Ok, or the first failure on the device.
   const Status& status() const { return device_->status(); }
   Exchange* exchange() const { return runner_.exchange(); }  // null where the model is not shared
-  arith::bf16* stream() const { return runner_.stream(); }
+  Exchange::Rooms exchanged_rooms() const { return runner_.exchanged_rooms(); }
 
   // ---- the launches of a step ----
   // In turn 0 or 1; `alone`: the step before it has been finished. Failures are told by finish().
-  // All that comes before the rows. Of GPUs that share a model one sends blocks down, for all have the same.
-  void begin(const CheckedStep& step, int32_t turn, bool alone, bool sends_down);
+  // All that comes before the rows.
+  void begin(const CheckedStep& step, int32_t turn, bool alone);
   // Whether the rows are computed as one kernel; whether a graph was recorded of them, and its launch.
   bool is_one_kernel(const CheckedStep& step) const;
   bool is_recorded(const CheckedStep& step) const { return graph_of(step) != nullptr; }
@@ -72,9 +72,11 @@ class Worker {
               StepResult& answer);
   // As Executor::set_head().
   Status set_head(const std::shared_ptr<const Checkpoint>& checkpoint);
+  // As Executor::set_weights().
+  Status set_weights(const std::shared_ptr<const Checkpoint>& checkpoint);
   // As Executor::set_scales().
   Status set_scales(const std::shared_ptr<const Checkpoint>& checkpoint);
-  // As Executor::count_kv().
+  // As Executor::count_kv(), of the KV heads that this GPU has, and no GPU before it.
   Status count_kv(BlockKind kind, BlockId block, KvCounts& counts);
   // As Executor::scrub().
   Result<Scrubbed> scrub(size_t most_bytes);
@@ -99,6 +101,7 @@ class Worker {
   };
   Worker(Parts parts, const ExecutorInfo& info, int32_t draw_threads);
 
+  Status record_graphs();
   Status sum_weights();
   const Graph* graph_of(const CheckedStep& step) const {
     return step.graph_rows > 0 && graphs_ ? graphs_->find(step.graph_rows, is_one_kernel(step)) : nullptr;
@@ -113,6 +116,7 @@ class Worker {
   StepOutputs outputs_;
   HostSampling host_sampling_;
   Transfers transfers_;
+  int32_t graph_rows_ = 0;  // of the largest graph
   std::optional<StepGraphs> graphs_;
   StepInputs::Placed placed_;  // of the step being launched
   WeightSums sums_;

@@ -41,12 +41,12 @@ Result<std::unique_ptr<WorkerGroup>> WorkerGroup::make(std::span<const std::shar
 
 Status WorkerGroup::connect() {
   std::vector<Exchange*> exchanges;
-  std::vector<arith::bf16*> streams;
+  std::vector<Exchange::Rooms> rooms;
   for (const Member& member : members_) {
     exchanges.push_back(member.worker->exchange());
-    streams.push_back(member.worker->stream());
+    rooms.push_back(member.worker->exchanged_rooms());
   }
-  return Exchange::connect(exchanges, streams);
+  return Exchange::connect(exchanges, rooms);
 }
 
 Status WorkerGroup::status() const {
@@ -55,7 +55,7 @@ Status WorkerGroup::status() const {
 }
 
 void WorkerGroup::start(const CheckedStep& step, int32_t turn, bool alone, StepResult& answer) {
-  each([&](Worker& worker) { worker.begin(step, turn, alone, &worker == &first()); });
+  each([&](Worker& worker) { worker.begin(step, turn, alone); });
   if (!step.plan.segments.empty()) run_rows(step, turn, answer);
   each([&](Worker& worker) { worker.end(turn); });
   release_if_failed();
@@ -134,6 +134,16 @@ Status WorkerGroup::set_head(const std::shared_ptr<const Checkpoint>& checkpoint
 
 Status WorkerGroup::set_scales(const std::shared_ptr<const Checkpoint>& checkpoint) {
   for (const Member& member : members_) KAIJU_TRY(member.worker->set_scales(checkpoint));
+  return {};
+}
+
+Status WorkerGroup::set_weights(const std::shared_ptr<const Checkpoint>& checkpoint) {
+  for (const Member& member : members_) KAIJU_TRY(member.worker->set_weights(checkpoint));
+  return {};
+}
+
+Status WorkerGroup::count_kv(BlockKind kind, BlockId block, KvCounts& counts) {
+  for (const Member& member : members_) KAIJU_TRY(member.worker->count_kv(kind, block, counts));
   return {};
 }
 

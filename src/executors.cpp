@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <optional>
-#include <thread>
 
 #include "kaiju/backend/cpu.hpp"
 #include "kaiju/backend/reference.hpp"
 #include "kaiju/backend/self_check.hpp"
+#include "kaiju/base/detail/core_count.hpp"
 #include "kaiju/base/detail/owner_process.hpp"
 #include "kaiju/base/float_state.hpp"
 #include "kaiju/run/devices.hpp"
@@ -27,7 +27,8 @@ constexpr int32_t kMostThreads = 256;
 // destroying it leaves everything as it is.
 class ProcessExecutor final : public Executor {
  public:
-  explicit ProcessExecutor(std::unique_ptr<Executor> executor) : executor_(std::move(executor)) {}
+  ProcessExecutor(std::unique_ptr<Executor> executor, const Checkpoint& checkpoint)
+      : executor_(std::move(executor)), form_(form_of(checkpoint)) {}
   ~ProcessExecutor() override {
     if (!process_.is_this()) (void)executor_.release();
   }
@@ -54,6 +55,13 @@ class ProcessExecutor final : public Executor {
     KAIJU_TRY(check_process());
     return executor_->set_scales(checkpoint);
   }
+  Status set_weights(const std::shared_ptr<const Checkpoint>& checkpoint) override {
+    KAIJU_TRY(check_process());
+    if (form_of(*checkpoint) != form_)
+      return invalid_argument(
+          "the weights are of a model with another config, rotary frequencies or tokenizer: make a new engine");
+    return executor_->set_weights(checkpoint);
+  }
   Status count_kv(BlockKind kind, BlockId block, KvCounts& counts) override {
     KAIJU_TRY(check_process());
     return executor_->count_kv(kind, block, counts);
@@ -69,9 +77,17 @@ class ProcessExecutor final : public Executor {
 
  private:
   Status check_process() const { return process_.check("the executor"); }
+  // What other weights must have in common with those that the executor was made with.
+  static std::string form_of(const Checkpoint& checkpoint) {
+    std::string form = config_to_json(checkpoint.config());
+    for (const TensorInfo& tensor : checkpoint.tensors())
+      if (tensor.name.starts_with("rope.") || tensor.name == "tokenizer") form += tensor.digest;
+    return form;
+  }
 
   OwnerProcess process_;
   std::unique_ptr<Executor> executor_;
+  std::string form_;
 };
 
 int64_t blocks_for(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
@@ -126,6 +142,14 @@ Result<ExecutorSizes> sizes_of(const ModelConfig& config, const ExecutorOptions&
   return sizes;
 }
 
+// Instruction sets that add products of matrices keep KV as those do that they add to, so saved sessions are of use to
+// both.
+std::string kv_layout_of(const std::string& backend) {
+  if (backend == "amx") return "avx512";
+  if (backend == "i8mm") return "neon";
+  return backend;
+}
+
 template <class B>
 Result<std::unique_ptr<Executor>> make(std::unique_ptr<B> backend, std::shared_ptr<const Checkpoint> checkpoint,
                                        const ExecutorOptions& options, std::string name, int32_t threads) {
@@ -135,14 +159,15 @@ Result<std::unique_ptr<Executor>> make(std::unique_ptr<B> backend, std::shared_p
   static_assert(ScaledBackend<B>, "every backend of the library computes both versions of the arithmetic");
   Result<ExecutorSizes> sizes = sizes_of(weights->config, options, false);
   if (!sizes.ok()) return sizes.status();
-  sizes->kv_layout = sizes->backend = std::move(name);
+  sizes->kv_layout = kv_layout_of(name);
+  sizes->backend = std::move(name);
   sizes->threads = threads;
   return ExecutorFor<B>::create(std::move(backend), std::move(weights).value(), *sizes);
 }
 
 int32_t threads_of(const ExecutorOptions& options) {
   if (options.threads > 0) return options.threads;
-  return std::clamp(static_cast<int32_t>(std::thread::hardware_concurrency()), 1, 8);
+  return core_count();
 }
 
 std::optional<Products> products_called(const std::string& name) {
@@ -283,9 +308,19 @@ static int64_t gpu_extra_bytes(const ModelConfig& config, int64_t slots, int64_t
 
 // Whether GPUs that share a model have a part each of this tensor.
 static bool is_divided(const std::string& name) {
-  for (const char* const matrix : {"attn.q", "attn.o", "ffn.up", "ffn.down"})
+  for (const char* const matrix : {"attn.q", "attn.o", "ffn.gate", "ffn.up", "ffn.down"})
     if (name.find(std::string(matrix) + ".weight") != std::string::npos) return true;
   return false;
+}
+
+// The dimensions of each GPU's part.
+static ModelConfig shared_among(int32_t gpus, ModelConfig config) {
+  const auto kv_heads = [&](int32_t all) { return all == 0 ? 0 : std::max(1, all / gpus); };
+  config.n_heads /= gpus;
+  config.d_ff /= gpus;
+  config.n_kv_heads = kv_heads(config.n_kv_heads);
+  for (LayerConfig& layer : config.layers) layer.n_kv_heads = kv_heads(layer.n_kv_heads);
+  return config;
 }
 
 Result<MemoryNeed> memory_need(const Checkpoint& checkpoint, const ExecutorOptions& options) {
@@ -296,11 +331,9 @@ Result<MemoryNeed> memory_need(const Checkpoint& checkpoint, const ExecutorOptio
     if (!devices.ok()) return devices.status();
     const bool on_gpu = is_on_gpu(options, *devices);
     const int64_t share = std::max<int64_t>(1, static_cast<int64_t>(devices->size()));  // GPUs that share the model
-    ModelConfig config = checkpoint.config();
-    config.n_heads /= static_cast<int32_t>(share);
-    config.d_ff /= static_cast<int32_t>(share);
-    Result<ExecutorSizes> sizes = sizes_of(config, options, on_gpu);
+    Result<ExecutorSizes> sizes = sizes_of(checkpoint.config(), options, on_gpu);
     if (!sizes.ok()) return sizes.status();
+    const ModelConfig config = shared_among(static_cast<int32_t>(share), checkpoint.config());
     Slots slots;
     slots.create(config, *sizes);
     MemoryNeed need;
@@ -361,7 +394,7 @@ Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Checkpoint
     Answer made = make_checked(checkpoint, options);
     if (made.ok()) {
       KAIJU_TRY(checkpoint->check_unchanged());  // a GPU's copy of the weights is of what was verified
-      return std::unique_ptr<Executor>(std::make_unique<ProcessExecutor>(std::move(made).value()));
+      return std::unique_ptr<Executor>(std::make_unique<ProcessExecutor>(std::move(made).value(), *checkpoint));
     }
     if (made.status().code() != StatusCode::kOutOfMemory) return made;
     return Status(StatusCode::kOutOfMemory,

@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     Bf16Run<kCount> before{};
     if constexpr (kAdds) before = bf16_run<kCount>(args, at);
-    store_sums<kKind, kCount>(args, at, sum, scale, before);
+    store_sums<kKind, kCount>(args, row + r, at, sum, scale, before);
   }
 }
 

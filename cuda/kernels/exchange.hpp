@@ -6,26 +6,60 @@
 
 namespace kaiju::cuda {
 
-inline constexpr int32_t kMostGpus = 8;
-
 // What one GPU knows of all of them, itself included: pointers to memory of each, by rank.
 struct Peers {
   int32_t count = 1, rank = 0;
-  int32_t* arrived[kMostGpus] = {};        // [kMostGpus] of each: how often each GPU has arrived there
-  const int32_t* sums[2][kMostGpus] = {};  // [rows, out] of each; two, in turn
-  arith::bf16* x[kMostGpus] = {};          // [rows, d_model] residual stream of each
-  const float* logits[kMostGpus] = {};     // [rows, columns of that GPU]
+  int32_t* arrived[kMostGpus] = {};     // [kMostGpus] of each: how often each GPU has arrived there
+  arith::bf16* x[kMostGpus] = {};       // [rows, d_model] residual stream of each
+  int8_t* a[kMostGpus] = {};            // [rows, d_model] what the matmul after a norm reads, of each
+  float* floats[kMostGpus] = {};        // [rows, d_model] of each, in version 2 of the arithmetic
+  const float* logits[kMostGpus] = {};  // [rows, columns of that GPU]
   int32_t first_column[kMostGpus + 1] = {};
   int32_t* state = nullptr;  // of this GPU: [2] how often it has met the others, blocks that are done
   int32_t* lost = nullptr;   // in the host's memory: 1 once a GPU has not come, or the host has seen one fail
 };
 
-// Adds the sums of all GPUs to the residual stream: x = x + scale * sum, as MatmulKind::kAddLinear and kAddDown have
-// it. Few rows: each GPU reads all sums and adds them to its own stream. Many: each adds up an equal part of the rows,
-// and writes the stream of all. `turn` says which of the two sums. out is a multiple of 8. All GPUs call it in the same
-// order.
-cudaError_t add_sums_of_all(cudaStream_t stream, const Chip& chip, const Peers& peers, int32_t turn, int32_t rows,
-                            int32_t out, const float* scale);
+// The sums that all GPUs have sent to this one (SumTargets), and what becomes of them.
+struct ReceivedSums {
+  // In version 1 of the arithmetic x = x + scale * sum, as MatmulKind::kAddLinear and kAddDown have it: for the norm of
+  // all rows, which comes next, or for the residual stream itself. In version 2 scale * sum, as kLinear has it.
+  enum class To { kNorm, kStream, kFloats };
+  const int32_t* sums;  // [GPUs][part]: those of [rows, out], or of the rows that this GPU owns
+  int64_t part;
+  int32_t rows, out;  // out is a multiple of 64
+  bool spread;
+  const float* scale;  // [out]
+  To to = To::kStream;
+  float eps = 0.0f, inverse_scale = 0.0f;  // of the norm
+};
+
+// Rows that GPU `rank` owns of so many.
+constexpr int32_t owned_rows(int32_t rows, int32_t count, int32_t rank) {
+  const int32_t round = kOwnedRun * count, rest = rows % round - kOwnedRun * rank;
+  return rows / round * kOwnedRun + (rest < 0 ? 0 : rest < kOwnedRun ? rest : kOwnedRun);
+}
+// Rows are spread over GPUs where sending the sums of all rows to all takes longer than meeting once more. Bytes that a
+// GPU sends for each value: its sum to all others; or to the owner of the row, and the owner what becomes of it to all:
+// `result` bytes, 1 in version 1 of the arithmetic and 4 in version 2.
+inline constexpr int64_t kMeetingBytes = 1'000'000;  // what NVLink moves in the time of a meeting
+constexpr int64_t saved_by_spreading(int32_t count, int32_t result) {
+  return int64_t{4} * (count - 1) - int64_t{4 + result} * (count - 1) / count;
+}
+constexpr bool spreads(int32_t rows, int32_t out, int32_t count, int32_t result) {
+  return int64_t{rows} * out * saved_by_spreading(count, result) > kMeetingBytes;
+}
+// Rows that a GPU sends to another at most, of steps of up to `rows` rows.
+constexpr int32_t most_sent_rows(int32_t rows, int32_t out, int32_t count, int32_t result) {
+  if (!spreads(rows, out, count, result)) return rows;
+  const int64_t not_spread = kMeetingBytes / (out * saved_by_spreading(count, result)),
+                owned = owned_rows(rows, count, 0);
+  return static_cast<int32_t>(not_spread < owned ? owned : not_spread);
+}
+
+// Meets the other GPUs, and adds what they sent. Where rows are spread, each GPU adds those that it owns, sends what
+// becomes of them to all, and they meet once more: the stream of rows that others own is stale after a norm. All GPUs
+// call it in the same order.
+cudaError_t add_sums_of_all(cudaStream_t stream, const Chip& chip, const Peers& peers, const ReceivedSums& received);
 // Fills logits [rows, vocab] of this GPU from the columns of all.
 cudaError_t gather_logits(cudaStream_t stream, const Chip& chip, const Peers& peers, int32_t rows, float* logits);
 

@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kThreads) matmul_narrow_kernel(MatmulArgs args
         w.x, b.x, dot4<Sign::kSigned>(w.y, b.y, dot4<Sign::kSigned>(w.z, b.z, dot4<Sign::kSigned>(w.w, b.w, c))));
   }
   const int32_t sum = __reduce_add_sync(0xFFFFFFFFu, c);
-  if (lane == 0) store_sum<MatmulKind::kLinear>(args, row * args.out, n, sum);
+  if (lane == 0) store_sum<MatmulKind::kLinear>(args, static_cast<int32_t>(row), n, sum);
 }
 
 }  // namespace

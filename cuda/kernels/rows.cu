@@ -6,6 +6,7 @@
 // warp's work.
 #include "../tiles/dependent_launch.cuh"
 #include "../tiles/layout.cuh"
+#include "../tiles/peers.cuh"
 #include "../tiles/rms.cuh"
 #include "kaiju/arith/rows.hpp"
 
@@ -77,16 +78,46 @@ __device__ __forceinline__ uint32_t most_of_block(uint32_t most) {
   return most;
 }
 
+// Of the row's parts on all GPUs. Two places take turns: what the others told last may not have been read by all.
+__device__ __forceinline__ uint32_t most_of_gpus(const SharedMost& shared, int32_t row, uint32_t most) {
+  const auto time = static_cast<uint32_t>(load_volatile(shared.state)) + 1;
+  uint32_t other = most;
+  if (const int32_t p = thread(); p < shared.count) {
+    const auto place = [&](int32_t rank) {
+      return (static_cast<int32_t>(time % 2) * shared.count + rank) * int64_t{shared.rows} + row;
+    };
+    store_relaxed(shared.of[p] + place(shared.rank), uint64_t{time} << 32 | most);
+    uint64_t told = 0;
+    wait_for_peer(shared.lost, [&] {
+      told = load_relaxed(shared.of[shared.rank] + place(p));
+      return static_cast<uint32_t>(told >> 32) == time;
+    });
+    other = static_cast<uint32_t>(told);
+  }
+  __syncthreads();  // before most_of_block() uses its memory again
+  return most_of_block(max(most, other));
+}
+// Counts the time once all rows are done.
+__device__ __forceinline__ void leave(const SharedMost& shared) {
+  if (shared.count == 1 || thread() != 0) return;
+  if (atomicAdd(shared.state + 1, 1) + 1 < static_cast<int32_t>(gridDim.x)) return;
+  shared.state[1] = 0;
+  ++shared.state[0];
+}
+
 // Row `row`, of the values value(i), to bytes. `x` [width] is scratch memory.
 template <class Value>
-__device__ __forceinline__ void quantise_row(float* x, int32_t width, const Quantiser& to, int32_t row, Value&& value) {
+__device__ __forceinline__ void quantise_row(float* x, int32_t width, const Quantiser& to, int32_t row, Value&& value,
+                                             const SharedMost& shared = {}) {
   uint32_t most = 0;
   transform_row(width, to.hadamard, value, [&](int32_t i, float y) {
     if (to.bf16) y = arith::from_bf16(arith::to_bf16(y));
     x[i] = y;
     most = max(most, magnitude(y));
   });
-  const float largest = largest_of(most_of_block(most)), steps = to.wide ? arith::kWideSteps : 127.0f;
+  most = most_of_block(most);
+  if (shared.count > 1) most = most_of_gpus(shared, row, most);
+  const float largest = largest_of(most), steps = to.wide ? arith::kWideSteps : 127.0f;
   const bool constant = to.inverse != 0.0f;
   const float inverse = constant ? to.inverse : largest > 0.0f ? arith::divide(steps, largest) : 0.0f;
   if (thread() == 0) to.scale[row] = constant ? 1.0f : arith::divide(largest, steps);
@@ -127,9 +158,10 @@ __device__ __forceinline__ int32_t row_of_block() { return static_cast<int32_t>(
 __global__ void __launch_bounds__(kThreads) embed_rows_kernel(const __grid_constant__ EmbedRows args) {
   let_next_start();
   wait_for_inputs();
-  const int32_t row = row_of_block(), token = args.tokens[row];
-  const int8_t* bytes = args.weight + int64_t{token} * args.width;
-  const float factor = args.factor[token];
+  const int32_t row = row_of_block();
+  const int64_t from = int64_t{args.tokens[row]} * args.each;
+  const int8_t* bytes = args.weight + from * args.width;
+  const float factor = args.factor[from];
   float* x = args.x + int64_t{row} * args.width;
   transform_row(
       args.width, args.hadamard, [&](int32_t i) { return arith::mul(static_cast<float>(bytes[i]), factor); },
@@ -146,19 +178,26 @@ __global__ void __launch_bounds__(kThreads) norm_rows_kernel(const __grid_consta
                [&](int32_t i) { return normed(x[i], r, args.gain, i); });
 }
 
-__global__ void __launch_bounds__(kThreads) quantise_rows_kernel(const __grid_constant__ QuantiseRows args) {
+__global__ void __launch_bounds__(kThreads)
+    quantise_rows_kernel(const __grid_constant__ QuantiseRows args, const __grid_constant__ SharedMost most) {
   let_next_start();
   wait_for_inputs();
-  float* x = args.values + int64_t{row_of_block()} * args.width;
-  quantise_row(x, args.width, args.to, row_of_block(), [&](int32_t i) { return x[i]; });
+  const int64_t at = int64_t{row_of_block()} * args.width;
+  const float* x = args.values + at;
+  quantise_row((args.scratch ? args.scratch : args.values) + at, args.width, args.to, row_of_block(),
+               [&](int32_t i) { return x[i]; }, most);
+  leave(most);
 }
 
-__global__ void __launch_bounds__(kThreads) gate_rows_kernel(const __grid_constant__ GateRows args) {
+__global__ void __launch_bounds__(kThreads)
+    gate_rows_kernel(const __grid_constant__ GateRows args, const __grid_constant__ SharedMost most) {
   let_next_start();
   wait_for_inputs();
   const int32_t row = row_of_block(), width = args.ups.width;
-  quantise_row(args.ups.sums + int64_t{row} * width, width, args.to, row,
-               [&](int32_t i) { return arith::gated(args, row, i); });
+  quantise_row(
+      args.ups.sums + int64_t{row} * width, width, args.to, row, [&](int32_t i) { return arith::gated(args, row, i); },
+      most);
+  leave(most);
 }
 
 __global__ void __launch_bounds__(kThreads) add_rows_kernel(const __grid_constant__ AddRows args) {
@@ -335,14 +374,14 @@ cudaError_t norm_rows(cudaStream_t stream, const Chip& chip, const NormRows& arg
   return launch(stream, chip, norm_rows_kernel, {args.rows, kThreads}, args);
 }
 
-cudaError_t quantise_rows(cudaStream_t stream, const Chip& chip, const QuantiseRows& args) {
+cudaError_t quantise_rows(cudaStream_t stream, const Chip& chip, const QuantiseRows& args, const SharedMost& most) {
   if (args.to.hadamard > kMostHadamard) return cudaErrorInvalidValue;
-  return launch(stream, chip, quantise_rows_kernel, {args.rows, kThreads}, args);
+  return launch(stream, chip, quantise_rows_kernel, {args.rows, kThreads}, args, most);
 }
 
-cudaError_t gate_rows(cudaStream_t stream, const Chip& chip, const GateRows& args) {
+cudaError_t gate_rows(cudaStream_t stream, const Chip& chip, const GateRows& args, const SharedMost& most) {
   if (args.to.hadamard > kMostHadamard) return cudaErrorInvalidValue;
-  return launch(stream, chip, gate_rows_kernel, {args.rows, kThreads}, args);
+  return launch(stream, chip, gate_rows_kernel, {args.rows, kThreads}, args, most);
 }
 
 cudaError_t add_rows(cudaStream_t stream, const Chip& chip, const AddRows& args) {

@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) matmul_skinny_kernel(Matmul
   __syncthreads();
   for (int32_t i = tid; i < kOuts * args.rows; i += kThreads) {
     const int32_t n = first_out + i % kOuts, row = i / kOuts;
-    if (n < args.out) store_sum<kKind>(args, int64_t{row} * args.out, n, sums[i % kOuts][row]);
+    if (n < args.out) store_sum<kKind>(args, row, n, sums[i % kOuts][row]);
   }
 }
 

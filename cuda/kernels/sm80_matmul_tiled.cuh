@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kThreads) matmul_tiled_kernel(MatmulArgs args)
       for (int e = 0; e < 4; ++e) {
         const int32_t row = first_row + warp_row + 16 * r + g + 8 * (e / 2),
                       out = first_out + warp_out + 8 * n + 2 * t + e % 2;
-        if (row < args.rows && out < args.out) store_sum<kKind>(args, int64_t{row} * args.out, out, c[r][n][e]);
+        if (row < args.rows && out < args.out) store_sum<kKind>(args, row, out, c[r][n][e]);
       }
 }
 

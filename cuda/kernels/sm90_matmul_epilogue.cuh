@@ -53,7 +53,8 @@ __device__ __forceinline__ void store_tile(const MatmulArgs& args, const int32_t
 #pragma unroll
         for (int i = 0; i < S::kRun; ++i) sum[i] = c[m][4 * (S::kGroup / 8 * group + i / 2) + 2 * upper + i % 2];
         if (r + 8 * upper < args.rows)
-          store_sums<kKind>(args, at + S::kGroup * group + 8 * upper * args.out, sum, scale, before[group][upper]);
+          store_sums<kKind>(args, r + 8 * upper, at + S::kGroup * group + 8 * upper * args.out, sum, scale,
+                            before[group][upper]);
       }
     }
   }
@@ -150,7 +151,7 @@ __device__ __forceinline__ void store_split_tile(const MatmulArgs& args, const i
         }
       float scale[kWidth];
       load_run(scales + S::kGroup * group + from, scale);
-      store_sums<kKind>(args, place(m, group), sum, scale, before[m][group]);
+      store_sums<kKind>(args, row_of(m), place(m, group), sum, scale, before[m][group]);
     }
 }
 

@@ -1,5 +1,5 @@
 // Epilogues: compute a matmul's results from its exact int32 sums. There are four kinds (docs/arithmetic.md, section
-// 4), and two that keep the sums.
+// 4), and two that send the sums to the GPUs that share the model.
 #pragma once
 
 #include "../kernels.hpp"
@@ -7,13 +7,24 @@
 
 namespace kaiju::cuda {
 
-// Stores the sum of output n of the row that begins at `at` = row * out.
-template <MatmulKind kKind>
-__device__ __forceinline__ void store_sum(const MatmulArgs& args, int64_t at, int32_t n, int32_t sum) {
-  if constexpr (kStoresSums<kKind>) {
-    static_cast<int32_t*>(args.result)[at + n] = sum;
-    return;
+// Stores neighbouring sums, one or four, where the GPUs want them; they begin at `at` = row * out + first output.
+template <class Sums>
+__device__ __forceinline__ void send_sums(const MatmulArgs& args, int32_t row, int64_t at, const Sums& sums) {
+  const SumTargets& targets = args.sums;
+  if (targets.spread) {
+    const uint32_t run = static_cast<uint32_t>(row) / kOwnedRun, count = static_cast<uint32_t>(targets.count);
+    const auto owned = static_cast<int32_t>(run / count * kOwnedRun) + row % kOwnedRun;
+    *reinterpret_cast<Sums*>(targets.to[run % count] + at - int64_t{row - owned} * args.out) = sums;
+  } else {
+    for (int32_t p = 0; p < targets.count; ++p) *reinterpret_cast<Sums*>(targets.to[p] + at) = sums;
   }
+}
+
+// Stores the sum of output n of a row.
+template <MatmulKind kKind>
+__device__ __forceinline__ void store_sum(const MatmulArgs& args, int32_t row, int32_t n, int32_t sum) {
+  const int64_t at = int64_t{row} * args.out;
+  if constexpr (kStoresSums<kKind>) return send_sums(args, row, at + n, sum);
   const float scale = args.scale[n];
   if constexpr (kKind == MatmulKind::kLinear) {
     static_cast<float*>(args.result)[at + n] = arith::mul(static_cast<float>(sum), scale);
@@ -69,15 +80,15 @@ __device__ __forceinline__ Bf16Run<kCount> residuals_added(const Bf16Run<kCount>
   return after;
 }
 
-// store_sum() for kCount neighbouring outputs; `at` = row * out + first output, a multiple of kCount. `before` is what
-// was there, where the matmul adds to it.
+// store_sum() for kCount neighbouring outputs of `row`; `at` = row * out + first output, a multiple of kCount. `before`
+// is what was there, where the matmul adds to it.
 template <MatmulKind kKind, int kCount>
-__device__ __forceinline__ void store_sums(const MatmulArgs& args, int64_t at, const int32_t (&sum)[kCount],
-                                           const float (&scale)[kCount], const Bf16Run<kCount>& before) {
+__device__ __forceinline__ void store_sums(const MatmulArgs& args, int32_t row, int64_t at,
+                                           const int32_t (&sum)[kCount], const float (&scale)[kCount],
+                                           const Bf16Run<kCount>& before) {
   if constexpr (kStoresSums<kKind>) {
-    auto* out = reinterpret_cast<int4*>(static_cast<int32_t*>(args.result) + at);
 #pragma unroll
-    for (int i = 0; i < kCount; i += 4) out[i / 4] = {sum[i], sum[i + 1], sum[i + 2], sum[i + 3]};
+    for (int i = 0; i < kCount; i += 4) send_sums(args, row, at + i, int4{sum[i], sum[i + 1], sum[i + 2], sum[i + 3]});
   } else if constexpr (kKind == MatmulKind::kLinear) {
     auto* out = reinterpret_cast<float4*>(static_cast<float*>(args.result) + at);
 #pragma unroll

@@ -104,9 +104,9 @@ std::optional<int> parse_args(int argc, char** argv, Args& args) {
       ->check(kaiju::tools::name_from({"adult", "minor"}));
   app.add_flag("--circles", sampling.circles, "let a reply repeat itself over and over (default: end it)");
   app.option_defaults()->group("Machine");
-  option("--threads", args.threads, "N", "threads (default: one per core, at most 8)")->check(whole_number(1, 256));
+  option("--threads", args.threads, "N", "threads (default: one for each physical core)")->check(whole_number(1, 256));
   option("--backend", args.backend, "NAME",
-         "auto, cuda, avx512, avxvnni, avx2, neon, portable or reference (default: auto)")
+         "auto, cuda, amx, avx512, avxvnni, avx2, i8mm, neon, portable or reference (default: auto)")
       ->check(kaiju::tools::backend_name());
   option("--products-file", args.products_file, "FILE",
          "on a GPU with cuBLASLt: file for its fastest algorithms (default: none)");

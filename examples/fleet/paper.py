@@ -4,6 +4,7 @@ comes by itself (Poisson) and under one that fills every slot.
 paper.py KAIJU_SERVER KAIJU_BENCH MODEL [--json]
 
 Wants a quiet machine of six cores or more, and HAProxy, unless --no-router says that the client chooses the servers.
+Takes three and a half minutes.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 import zlib
 
 import chats
@@ -34,7 +36,7 @@ CONTEXT = 384  # of the timed steps: near that of the load's prompts
 SLOTS = 16
 AT_ONCE = (1, 2, 4, 8, 16)
 PROMPTS = (16, 64, 256)
-PARTS = (0.3, 0.6)  # of the messages that the fleet takes with every slot taken
+PARTS = (0.3, 0.6)  # of the messages that the busiest server takes with every slot taken
 
 
 def measured_steps(arguments):
@@ -174,25 +176,45 @@ def loads(where, phases, arguments):
     return [sum((part[phase] for part in parts), []) for phase in range(len(phases))]
 
 
-def service_factor(machine, arguments):
-    """Steps of one server alone, divided by the benchmark's for as many streams: the median."""
-    server, factors = Server(arguments.server, arguments.model, "--max-running", str(SLOTS)), []
-    try:
-        for streams in AT_ONCE:
-            body = {"messages": [{"role": "system", "content": chats.card(1)}, {"role": "user", "content": "Go on."}], "seed": 1,
-                    "max_tokens": 128, "ignore_eos": True, "stream": True, "return_token_ids": True,
-                    "stream_options": {"include_usage": True}}  # fmt: skip
-            ask(f"http://{server.address}", {**body, "max_tokens": 1})
-            told = []
-            threads = [threading.Thread(target=lambda: told.append(ask(f"http://{server.address}", body)[1])) for _ in range(streams)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            step = statistics.median((one.ended - one.first) / (one.reply_tokens - 1) for one in told)
-            factors.append(step / model.decode_s(machine, streams, CONTEXT))
-    finally:
-        server.end()
+def running_and_steps(address):
+    """When, requests with a first token that have not ended, and steps so far, by a server's metrics."""
+    text = urllib.request.urlopen(f"http://{address}/metrics", timeout=30).read().decode()
+    value = {line.split("{")[0]: float(line.split()[-1]) for line in text.splitlines() if not line.startswith("#")}
+    return time.monotonic(), value["vllm:num_requests_running"], value["kaiju_steps_total"]
+
+
+def ask_at_once(address, streams, max_tokens):
+    body = {"messages": [{"role": "system", "content": chats.card(1)}, {"role": "user", "content": "Go on."}], "seed": 1,
+            "max_tokens": max_tokens, "ignore_eos": True, "stream": True, "return_token_ids": True,
+            "stream_options": {"include_usage": True}}  # fmt: skip
+    threads = [threading.Thread(target=ask, args=(f"http://{address}", body)) for _ in range(streams)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def service_factor(machine, servers):
+    """How much longer a step takes in a fleet at work than in the benchmark: steps of servers that all have as many
+    streams, by their own count while all streams ran. The median."""
+    factors = []
+    for streams in (1, *AT_ONCE):  # the first time computes the prompt
+        processes = [multiprocessing.get_context("fork").Process(target=ask_at_once, args=(server.address, streams, 256)) for server in servers]
+        for process in processes:
+            process.start()
+        seen = collections.defaultdict(list)
+        while any(process.is_alive() for process in processes):
+            for server in servers:
+                when, running, steps = running_and_steps(server.address)
+                if running == streams:
+                    seen[server].append((when, steps))
+            time.sleep(0.05)
+        for of_server in seen.values():
+            seconds, steps = (last - first for first, last in zip(of_server[0], of_server[-1]))
+            if steps >= 64:
+                factors.append(seconds / steps / model.decode_s(machine, streams, CONTEXT))
+    if len(factors) < len(servers) * len(AT_ONCE) / 2:
+        raise files.Refused("the streams seldom ran together: this machine is too busy")
     return statistics.median(factors)
 
 
@@ -250,13 +272,23 @@ def full(machine, told, seconds):
     return [("every slot taken, messages/s", paper, len(told) / seconds)]
 
 
+def tell(what):
+    print(f"paper.py: {what}", file=sys.stderr, flush=True)
+
+
+def share_of_busiest(told, servers):
+    return max(collections.Counter(one.server for one in told).values()) * len(servers) / len(told)
+
+
 def compare(arguments):
+    tell("timing steps of one core")
     machine = measured_steps(arguments)
-    machine["service_factor"] = service_factor(machine, arguments)
     servers = [Server(arguments.server, arguments.model, "--max-running", str(SLOTS), "--cache-mib", "64") for _ in range(arguments.servers)]
     router = None if arguments.no_router else Router([server.address for server in servers])
     rows = []
     try:
+        tell("steps of all servers at once")
+        machine["service_factor"] = service_factor(machine, servers)
 
         def at_home(chat):
             return f"http://{servers[chat.number % len(servers)].address}"
@@ -265,11 +297,14 @@ def compare(arguments):
             return router.address if router else f"http://{servers[zlib.crc32(b'%d' % chat.character) % len(servers)].address}"
 
         seconds = arguments.seconds
+        tell(f"service factor {machine['service_factor']:.2f}; every slot taken for {1.5 * seconds:.0f} s")
         rows += full(machine, loads(at_home, [(seconds / 2, None), (seconds, None)], arguments)[-1], 0.75 * seconds)
         most = min(rows[0][1:])
-        phases = [(seconds / 2, 0.6 * most), *((seconds, part * most) for part in PARTS)]  # the first fills the caches
-        for part, told in zip(PARTS, loads(routed, phases, arguments)[1:]):
-            rows += [(f"{100 * part:.0f}% of that: {what}", *pair) for what, *pair in by_machine(machine, told, 0.75 * seconds)]
+        fills = loads(routed, [(seconds / 2, 0.5 * most)], arguments)[0]
+        most /= share_of_busiest(fills, servers)  # characters are not equally popular
+        tell(f"{rows[0][2]:.0f} messages a second at most; parts of that for {len(PARTS) * seconds:.0f} s")
+        for part, told in zip(PARTS, loads(routed, [(seconds, part * most) for part in PARTS], arguments)):
+            rows += [(f"{100 * part:.0f}% at the busiest: {what}", *pair) for what, *pair in by_machine(machine, told, 0.75 * seconds)]
     finally:
         if router:
             router.kill()
@@ -286,7 +321,7 @@ def main():
     parser.add_argument("--json", action="store_true")
     for name, value, kind, text in [
         ("seconds", 40.0, float, "of each load"),
-        ("step-seconds", 2.0, float, "of each timed step"),
+        ("step-seconds", 1.0, float, "of each timed step"),
         ("servers", 3, int, "with one thread each"),
         ("characters", 200, int, "chosen by Zipf's law"),
         ("chats", 600, int, "under way"),

@@ -101,7 +101,8 @@ void Checkpoints::check_candidate(const std::string& name) const {
 // --- a new candidate
 
 MemoryNeed Checkpoints::need_of(const std::string& name, const std::string& file) const {
-  auto model = Model::load(file, {.verify = Verify::kNone, .progress = {}, .scales = {}, .head = {}});
+  auto model =
+      Model::load(file, {.verify = Verify::kNone, .progress = {}, .scales = {}, .head = {}, .verify_threads = 1});
   if (!model.ok()) throw refused(name, model.status());
   const Result<MemoryNeed> need = (*model)->memory_need(options_.run);
   if (!need.ok()) throw refused(name, need.status());

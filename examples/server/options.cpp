@@ -135,7 +135,7 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
          "devices to compute on: 0 is the processor, 1 the first GPU; several GPUs share the model")
       ->check(whole_number(0, 1024))
       ->delimiter(',');
-  option("--threads", options.threads, "N", "threads that compute; 0: one for each core, at most 8")
+  option("--threads", options.threads, "N", "threads that compute; 0: one for each physical core")
       ->check(whole_number(0, 256));
   option("--max-running", options.max_running, "N", "most requests that are computed at once; 0: the library chooses")
       ->check(whole_number(0, 65536));

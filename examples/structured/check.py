@@ -126,7 +126,7 @@ def main():
     parser.add_argument("--max-tokens", type=int, default=600)
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--backend", default="auto", help="cuda, or avx512, avxvnni, avx2, neon, portable for a kind of CPU")
+    parser.add_argument("--backend", default="auto", help="cuda, or amx, avx512, avxvnni, avx2, i8mm, neon, portable for a kind of CPU")
     arguments = parser.parse_args()
 
     model = kaiju.Model(arguments.model)

@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <string>
+#include <thread>
 
 #include "interrupted.hpp"
 #include "kaiju/format/checkpoint.hpp"
@@ -54,6 +56,10 @@ static int run(int argc, char** argv) {
   app.add_option("--seed", seed, "the same seed gives the same bytes (default 0)")
       ->check(kaiju::tools::whole_number())
       ->type_name("N");
+  int32_t threads = 0;
+  app.add_option("--threads", threads, "threads that draw the weights, which change no byte; 0: one per core")
+      ->check(kaiju::tools::whole_number(0, 1024))
+      ->capture_default_str();
   app.add_option("--out", out, "the file to write; an existing file is replaced once the new one is complete")
       ->required();
   preset_option->excludes(config_option);
@@ -79,10 +85,12 @@ static int run(int argc, char** argv) {
 
   kaiju::tools::give_up_on_signals();  // the file has its whole size as soon as it is begun
   const bool terminal = ::isatty(STDERR_FILENO) != 0;
-  const Status status = kaiju::write_random_checkpoint(out, config.value(), seed, [&](double done) {
+  const auto report = [&](double done) {
     if (terminal) std::fputs(fmt::format("\r{}: {:3.0f}%", kaiju::tools::printable(out), done * 100).c_str(), stderr);
     return static_cast<int>(kaiju::tools::interrupted);
-  });
+  };
+  if (threads == 0) threads = static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
+  const Status status = kaiju::write_random_checkpoint(out, config.value(), seed, report, threads);
   if (terminal) std::fputs("\r\033[K", stderr);
   if (status.code() == StatusCode::kCancelled)
     return kaiju::tools::fail(app, 1, out + ": interrupted; no part of the file is left");

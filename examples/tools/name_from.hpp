@@ -23,7 +23,7 @@ inline CLI::Validator name_from(std::vector<std::string> names) {
 
 // Names that --backend takes. The library says which of them this build and this machine have.
 inline CLI::Validator backend_name() {
-  return name_from({"auto", "cuda", "avx512", "avxvnni", "avx2", "neon", "portable", "reference"});
+  return name_from({"auto", "cuda", "amx", "avx512", "avxvnni", "avx2", "i8mm", "neon", "portable", "reference"});
 }
 
 inline CLI::Validator preset_name() { return name_from({"nano", "small", "medium", "large"}); }

@@ -28,6 +28,7 @@
 #include "kaiju/engine/engine.hpp"
 #include "kaiju/format/checkpoint.hpp"
 #include "kaiju/format/head.hpp"
+#include "kaiju/format/weight_update.hpp"
 #include "kaiju/run/devices.hpp"
 #include "kaiju/run/executors.hpp"
 #include "kaiju/run/memory_need.hpp"
@@ -43,6 +44,7 @@ struct ModelOptions {
   Checkpoint::Progress progress;
   std::string scales;  // path of a file with other scales of keys and values (with_scales); empty: the model's own
   std::string head;    // path of a file with another classifier (with_head); empty: the model's own, if it has one
+  int32_t verify_threads = 1;  // that share the verification, the calling one included; they end with the load
 };
 
 struct RunOptions {

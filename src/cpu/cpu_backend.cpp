@@ -4,9 +4,11 @@
 #include <new>
 #include <system_error>
 
+#include "cpu_attention.hpp"
 #include "instruction_sets.hpp"
 #include "kaiju/arith/softmax.hpp"
 #include "kaiju/backend/cpu.hpp"
+#include "weight_order.hpp"
 
 namespace kaiju {
 
@@ -19,10 +21,10 @@ constexpr int64_t kRowElementsPerPart = 8192;
 constexpr int64_t kWeightBytesPerPart = 48 << 10;
 constexpr int32_t kRowsPerPart =
     96;  // of a product with many rows, which read the weights again for every part of the rows
-constexpr int32_t kPartsPerThread = 4;
 
-constexpr int64_t up_to_unit(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
-constexpr int32_t ceil_div(int64_t value, int64_t by) { return static_cast<int32_t>((value + by - 1) / by); }
+using cpu::ceil_div;
+using cpu::kPartsPerThread;
+using cpu::up_to_unit;
 
 // Calls work(first_row, end_row) over all rows, on several threads when there is enough to do.
 template <class Work>
@@ -33,16 +35,6 @@ void for_rows(ThreadPool& pool, int32_t rows, int64_t elements_per_row, Work&& w
   pool.parallel_for(static_cast<int32_t>(parts), [&](int32_t part, int32_t) {
     work(static_cast<int32_t>(rows * int64_t{part} / parts), static_cast<int32_t>(rows * int64_t{part + 1} / parts));
   });
-}
-
-// Memory of the sums of one piece of attention, cut from a thread's scratch.
-constexpr size_t kSumsBytes =
-    up_to_unit(2 * cpu::kMaxQueryRows * sizeof(float), 64) + sizeof(float) * cpu::kMaxQueryRows * cpu::kMaxHeadDim;
-
-cpu::AttentionSums sums_at(std::byte* memory) {
-  auto* maximum = reinterpret_cast<float*>(memory);
-  float* total = maximum + cpu::kMaxQueryRows;
-  return {maximum, total, reinterpret_cast<float*>(memory + up_to_unit(2 * cpu::kMaxQueryRows * sizeof(float), 64))};
 }
 
 }  // namespace
@@ -70,9 +62,13 @@ Result<std::unique_ptr<CpuBackend>> CpuBackend::create(std::string_view isa, int
     return Status(StatusCode::kUnsupported,
                   "this machine lacks the instructions of " + std::string(isa) + "; choose one of auto" + here);
   }
+  return with_kernels(set->kernels(), threads);
+}
+
+Result<std::unique_ptr<CpuBackend>> CpuBackend::with_kernels(const cpu::Kernels& kernels, int32_t threads) {
   if (threads < 1) return invalid_argument("threads must be at least 1, not " + std::to_string(threads));
   try {
-    return std::unique_ptr<CpuBackend>(new CpuBackend(set->kernels(), threads));
+    return std::unique_ptr<CpuBackend>(new CpuBackend(kernels, threads));
   } catch (const std::system_error& error) {
     return Status(StatusCode::kUnsupported,
                   "the system did not start " + std::to_string(threads) + " threads: " + error.what());
@@ -82,13 +78,25 @@ Result<std::unique_ptr<CpuBackend>> CpuBackend::create(std::string_view isa, int
 }
 
 CpuBackend::CpuBackend(const cpu::Kernels& kernels, int32_t threads)
-    : kernels_(kernels), pool_(threads), sampler_(kernels) {
-  const size_t bytes = up_to_unit(kernels_.attention_scratch_bytes, 64) + 2 * kSumsBytes;
+    : kernels_(kernels),
+      order_(std::make_unique<cpu::WeightOrder>()),
+      next_weights_(std::make_unique<cpu::NextWeights[]>(static_cast<size_t>(threads))),
+      pool_(
+          threads,
+          [](void* weights, int32_t thread) { return static_cast<cpu::NextWeights*>(weights)[thread].bring_nearer(); },
+          next_weights_.get()),
+      sampler_(kernels) {
+  const size_t bytes = up_to_unit(kernels_.attention_scratch_bytes, 64) + 2 * cpu::kSumsBytes;
   scratch_stride_ = static_cast<size_t>(up_to_unit(static_cast<int64_t>(bytes), 4096)) + 64;
-  Result<Buffer<std::byte>> made =
-      Buffer<std::byte>::make(scratch_stride_ * static_cast<size_t>(pool_.threads()), "the scratch memory");
-  if (!made.ok()) throw std::bad_alloc();
-  scratch_ = std::move(made).value();
+  const auto take = [](Buffer<std::byte>& buffer, size_t size) {
+    Result<Buffer<std::byte>> made = Buffer<std::byte>::make(size, "the scratch memory");
+    if (!made.ok()) throw std::bad_alloc();
+    buffer = std::move(made).value();
+  };
+  take(scratch_, scratch_stride_ * static_cast<size_t>(pool_.threads()));
+  if (threads == 1) return;
+  take(chunk_sums_, 2 * static_cast<size_t>(most_chunk_tasks()) * cpu::kSumsBytes);
+  chunk_tasks_.reserve(static_cast<size_t>(most_chunk_tasks()));
 }
 
 CpuBackend::~CpuBackend() = default;
@@ -159,28 +167,73 @@ void CpuBackend::add_down(const Matrix& w, const uint8_t* h, int32_t rows, const
 void CpuBackend::multiply(cpu::MatmulArgs& args) {
   if (!take_prepared(args.rows, args.in).ok()) throw std::bad_alloc();
   args.prepared = prepared_.data();
-  const int32_t out_units = ceil_div(args.out, kernels_.out_unit), row_units = ceil_div(args.rows, kernels_.row_unit);
+  const int32_t row_units = ceil_div(args.rows, kernels_.row_unit);
   for_rows(pool_, row_units, int64_t{kernels_.row_unit} * args.in / 4, [&](int32_t first, int32_t end) {
     kernels_.prepare(args, first * kernels_.row_unit, std::min(args.rows, end * kernels_.row_unit));
   });
 
-  const int32_t most_parts = pool_.threads() * kPartsPerThread;
-  const int64_t work = int64_t{args.out} * args.in * ceil_div(args.rows, 8);
-  const int32_t out_parts =
-      static_cast<int32_t>(std::clamp<int64_t>(work / kWeightBytesPerPart, 1, std::min(out_units, most_parts)));
-  const int32_t row_parts = std::clamp(std::min(most_parts / out_parts, args.rows / kRowsPerPart), 1, row_units);
+  const auto [out_parts, row_parts] = cut_matmul(args.out, args.in, args.rows);
+  const Matrix next = next_large({args.weight, args.row_sum, args.out, args.in}, args.rows);
   const auto multiply_piece = kernels_.matmul[static_cast<int32_t>(args.kind)];
-  pool_.parallel_for(out_parts * row_parts, [&](int32_t part, int32_t) {
-    const int64_t out_part = part / row_parts, row_part = part % row_parts;
+  const int32_t parts = out_parts * row_parts, threads = pool_.threads();
+  pool_.parallel_for(parts, [&, out_parts = out_parts, row_parts = row_parts](int32_t part, int32_t thread) {
+    const int32_t out_part = part / row_parts, row_part = part % row_parts;
+    const auto first_row = [&](int64_t p) {
+      return std::min(args.rows, static_cast<int32_t>(row_units * p / row_parts) * kernels_.row_unit);
+    };
     cpu::MatmulPiece piece;
-    piece.first_out = static_cast<int32_t>(out_units * out_part / out_parts) * kernels_.out_unit;
-    piece.end_out =
-        std::min(args.out, static_cast<int32_t>(out_units * (out_part + 1) / out_parts) * kernels_.out_unit);
-    piece.first_row = static_cast<int32_t>(row_units * row_part / row_parts) * kernels_.row_unit;
-    piece.end_row =
-        std::min(args.rows, static_cast<int32_t>(row_units * (row_part + 1) / row_parts) * kernels_.row_unit);
+    piece.first_out = first_out(args.out, out_part, out_parts);
+    piece.end_out = first_out(args.out, out_part + 1, out_parts);
+    piece.first_row = first_row(row_part);
+    piece.end_row = first_row(row_part + 1);
+    if (part + threads < parts)
+      piece.next_out = first_out(args.out, (part + threads) / row_parts, out_parts);
+    else
+      announce(thread, next, args.rows);
     multiply_piece(args, piece);
   });
+}
+
+CpuBackend::MatmulCut CpuBackend::cut_matmul(int32_t out, int32_t in, int32_t rows) const {
+  const int32_t out_units = ceil_div(out, kernels_.out_unit), row_units = ceil_div(rows, kernels_.row_unit);
+  const int32_t most_parts = pool_.threads() * kPartsPerThread;
+  const int64_t work = int64_t{out} * in * ceil_div(rows, 8);
+  MatmulCut cut;
+  cut.out_parts =
+      static_cast<int32_t>(std::clamp<int64_t>(work / kWeightBytesPerPart, 1, std::min(out_units, most_parts)));
+  // A matrix of fewer parts than threads is small: reading it once more for each part of the rows costs little.
+  const int32_t rows_per_part = cut.out_parts < pool_.threads() ? kernels_.row_unit : kRowsPerPart;
+  cut.row_parts = std::clamp(std::min(most_parts / cut.out_parts, rows / rows_per_part), 1, row_units);
+  return cut;
+}
+
+// What is probably multiplied after this matrix, of those that all threads have parts of.
+Matrix CpuBackend::next_large(const Matrix& now, int32_t rows) {
+  constexpr int kMostSmall = 3;
+  order_->pass(now);
+  Matrix next = order_->next_after(now);
+  for (int i = 0; i < kMostSmall && next.weight && cut_matmul(next.out, next.in, rows).out_parts < pool_.threads(); ++i)
+    next = order_->next_after(next);
+  return next;
+}
+
+// The first output of a part, a multiple of the kernels' unit.
+int32_t CpuBackend::first_out(int32_t out, int32_t part, int32_t parts) const {
+  const int64_t units = ceil_div(out, kernels_.out_unit);
+  return std::min(out, static_cast<int32_t>(units * part / parts) * kernels_.out_unit);
+}
+
+// Tells a thread which weights it will read first in the matrix that is probably next, if that has as many rows.
+void CpuBackend::announce(int32_t thread, const Matrix& next, int32_t rows) {
+  cpu::NextWeights& weights = next_weights_[static_cast<size_t>(thread)];
+  weights = {};
+  if (!next.weight) return;
+  const auto [out_parts, row_parts] = cut_matmul(next.out, next.in, rows);
+  if (thread >= out_parts * row_parts) return;
+  const int32_t part = thread / row_parts;
+  const auto weight = [&](int32_t p) { return next.weight + int64_t{first_out(next.out, p, out_parts)} * next.in; };
+  weights.at = weight(part);
+  weights.end = std::min(weight(part + 1), weights.at + cpu::NextWeights::kMostBytes);
 }
 
 void CpuBackend::queries(const float* q, const Batch& batch, const arith::CosSin* angles, int32_t heads,
@@ -213,77 +266,6 @@ void CpuBackend::append(const float* k, const float* v, const Batch& batch, cons
     const int64_t at = (int64_t{row} * kv.kv_heads + g) * head_dim;
     kernels_.append(k + at, v + at, angles + int64_t{row} * (head_dim / 2), head_dim, k_inverse + int64_t{g} * head_dim,
                     v_inverse + int64_t{g} * head_dim, token, kv.keys(block, g), kv.values(block, g));
-  });
-}
-
-void CpuBackend::attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv) {
-  cpu::AttentionPiece whole;
-  whole.queries = args.queries;
-  whole.out = args.out;
-  whole.z = &args.z;
-  whole.out_factor = args.out_inverse;
-  attend(whole, args.heads, kernels_.attention, batch, kv);
-}
-void CpuBackend::attend(const ScaledAttentionArgs& args, const Batch& batch, const KvSlot& kv) {
-  cpu::AttentionPiece whole;
-  whole.queries = args.queries;
-  whole.out = args.out;
-  whole.z = args.z;
-  whole.z_stride = args.heads;
-  whole.out_factor = args.value_step;
-  attend(whole, args.heads, kernels_.scaled_attention, batch, kv);
-}
-
-// A piece is some rows of one sequence times query heads of one KV head, which share what they load of the cache.
-// `whole` has the arguments of all rows and heads.
-void CpuBackend::attend(const cpu::AttentionPiece& whole, int32_t heads, const cpu::AttentionKernels& kernels,
-                        const Batch& batch, const KvSlot& kv) {
-  const int32_t group = heads / kv.kv_heads, threads = pool_.threads();
-  const int64_t row_groups = int64_t{batch.row_count} * kv.kv_heads;
-  const int32_t row_block = static_cast<int32_t>(std::clamp<int64_t>(row_groups / (int64_t{threads} * kPartsPerThread),
-                                                                     1, std::max(1, cpu::kMaxQueryRows / group)));
-  const int32_t head_parts =
-      std::clamp(row_block == 1 ? ceil_div(threads, row_groups) : 1, ceil_div(group, cpu::kMaxQueryRows), group);
-  const int64_t width = int64_t{heads} * kv.head_dim, out_bytes = kv.scaled ? sizeof(float) : sizeof(int8_t);
-
-  pieces_.clear();
-  for (const BatchSegment& segment : batch.segments)
-    for (int32_t r = 0; r < segment.row_count; r += row_block)
-      for (int32_t g = 0; g < kv.kv_heads; ++g)
-        for (int32_t part = 0; part < head_parts; ++part) {
-          const int32_t first_head = group * part / head_parts, end_head = group * (part + 1) / head_parts;
-          const int64_t row = segment.first_row + r, head = g * group + first_head,
-                        at = row * width + head * kv.head_dim;
-          cpu::AttentionPiece& piece = pieces_.emplace_back(whole);
-          piece.queries += at;
-          piece.out = static_cast<std::byte*>(whole.out) + at * out_bytes;
-          piece.row_stride = width;
-          piece.row_count = std::min(row_block, segment.row_count - r);
-          piece.head_count = end_head - first_head;
-          piece.head_dim = kv.head_dim;
-          piece.position = segment.position + r;
-          piece.window = kv.window;
-          piece.table = segment.table[static_cast<int32_t>(kv.kind)];
-          piece.cache = kv.keys(0, g);
-          piece.block_bytes = kv.block_bytes;
-          if (kv.scaled) piece.z += row * whole.z_stride + head;
-          piece.out_factor += int64_t{g} * kv.head_dim;
-        }
-
-  // Later rows of a sequence see more keys: the long pieces go first.
-  const auto count = static_cast<int32_t>(pieces_.size());
-  pool_.parallel_for(count, [&](int32_t part, int32_t thread) {
-    const cpu::AttentionPiece& piece = pieces_[static_cast<size_t>(count - 1 - part)];
-    std::byte* const memory = scratch(thread);
-    std::byte* const sums_memory = memory + up_to_unit(kernels_.attention_scratch_bytes, 64);
-    const cpu::AttentionSums total = sums_at(sums_memory), later = sums_at(sums_memory + kSumsBytes);
-    int32_t chunk = kv.first_visible(piece.position) / cpu::kChunk * cpu::kChunk;
-    kernels.sum_chunk(piece, chunk, total, memory);
-    for (chunk += cpu::kChunk; chunk < piece.position + piece.row_count; chunk += cpu::kChunk) {
-      kernels.sum_chunk(piece, chunk, later, memory);
-      kernels.fold(piece, total, later);
-    }
-    kernels.finish(piece, total);
   });
 }
 

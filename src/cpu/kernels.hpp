@@ -43,6 +43,7 @@ struct MatmulArgs {
 struct MatmulPiece {
   int32_t first_out = 0, end_out = 0;  // first_out a multiple of out_unit
   int32_t first_row = 0, end_row = 0;  // first_row a multiple of row_unit
+  int32_t next_out = -1;               // the first output of what this thread multiplies next; -1: unknown
 };
 
 // Consecutive rows of one sequence and consecutive query heads that share one KV head.
@@ -146,9 +147,11 @@ struct Kernels {
   double (*surprise)(const uint32_t* mass, int32_t count, double log_of_total, float* log) = nullptr;
 };
 
+const Kernels& amx_kernels();
 const Kernels& avx512_kernels();
 const Kernels& avxvnni_kernels();
 const Kernels& avx2_kernels();
+const Kernels& i8mm_kernels();
 const Kernels& neon_kernels();
 const Kernels& portable_kernels();
 

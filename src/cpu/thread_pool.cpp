@@ -18,9 +18,13 @@ constexpr int kPausesPerLook = 64;  // between looks at the clock
 constexpr int kPausesBeforeYield =
     512;  // some 10 us. Then whoever waits for this core may have it: on a busy machine it may be our own other half
 
-uint32_t next_part(uint64_t offer) { return static_cast<uint32_t>(offer); }
-uint32_t part_count(uint64_t offer) { return static_cast<uint32_t>(offer >> 32); }
-bool has_parts(uint64_t offer) { return next_part(offer) < part_count(offer); }
+// An offer is the number of a piece of work and, in the lower bits, its parts.
+constexpr int kPartBits = 24;
+constexpr uint32_t kMostParts = (1u << kPartBits) - 1;
+uint64_t piece_of(uint64_t offer) { return offer >> kPartBits; }
+uint32_t parts_of(uint64_t offer) { return static_cast<uint32_t>(offer) & kMostParts; }
+
+constexpr int32_t kThreadsPerCount = 8;  // that count the parts they did in one word
 
 inline void pause() {
 #if defined(__x86_64__)
@@ -49,7 +53,13 @@ class BlockSignals {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int32_t threads) : threads_(std::max(threads, 1)), workers_(std::make_unique<Workers>()) {
+ThreadPool::ThreadPool(int32_t threads, Idle idle, void* idle_context)
+    : taken_(std::make_unique<Taken[]>(static_cast<size_t>(std::max(threads, 1)))),
+      done_(std::make_unique<Done[]>(static_cast<size_t>(std::max(threads, 1) / kThreadsPerCount + 1))),
+      threads_(std::max(threads, 1)),
+      idle_(idle),
+      idle_context_(idle_context),
+      workers_(std::make_unique<Workers>()) {
   workers_->threads.reserve(static_cast<size_t>(threads_ - 1));
   const BlockSignals block_signals;
   try {
@@ -79,60 +89,97 @@ void ThreadPool::stop() {
   for (std::thread& worker : workers_->threads) worker.join();
 }
 
-void ThreadPool::run(int32_t parts, Call call, void* context) {
+void ThreadPool::run(uint32_t parts, Call call, void* context) {
   call_ = call;
   context_ = context;
-  parts_done_.store(0, std::memory_order_relaxed);
-  offer_.store(static_cast<uint64_t>(parts) << 32);
-  if (sleepers_.load() > 0) {
-    // Taking the mutex orders us after a worker that has counted itself but does not wait yet.
-    {
-      const std::lock_guard lock(workers_->mutex);
+  for (first_part_ = 0; first_part_ < parts; first_part_ += kMostParts) {
+    const uint32_t count = std::min(parts - first_part_, kMostParts);
+    parts_offered_ += count;
+    const uint64_t offer = (piece_of(offer_.load(std::memory_order_relaxed)) + 1) << kPartBits | count;
+    offer_.store(offer);
+    if (sleepers_.load() > 0) {
+      // Taking the mutex orders us after a worker that has counted itself but does not wait yet.
+      {
+        const std::lock_guard lock(workers_->mutex);
+      }
+      workers_->wake.notify_all();
     }
-    workers_->wake.notify_all();
-  }
-  take_parts(0);
-  for (int looks = 0; parts_done_.load(std::memory_order_acquire) < parts; ++looks) {
-    if (looks < kPausesBeforeYield)
-      pause();
-    else
-      std::this_thread::yield();
+    take_parts(offer, 0);
+    for (int looks = 0; parts_done() != parts_offered_; ++looks) {
+      if (looks < kPausesBeforeYield)
+        pause();
+      else
+        std::this_thread::yield();
+    }
   }
 }
 
-void ThreadPool::take_parts(int32_t thread) {
-  while (has_parts(offer_.load(std::memory_order_relaxed))) {
-    const uint64_t offer = offer_.fetch_add(1, std::memory_order_acq_rel);
-    if (!has_parts(offer)) return;  // another thread was faster
-    call_(context_, static_cast<int32_t>(next_part(offer)), thread);
-    parts_done_.fetch_add(1, std::memory_order_release);
+// The next of the owner's parts, if one is left.
+bool ThreadPool::take(uint64_t offer, int32_t owner, uint32_t& part) {
+  if (static_cast<uint32_t>(owner) >= parts_of(offer)) return false;
+  std::atomic<uint64_t>& word = taken_[static_cast<size_t>(owner)].word;
+  uint64_t seen = word.load(std::memory_order_acquire);
+  for (;;) {
+    const bool begun = piece_of(seen) == piece_of(offer);
+    // Of an earlier piece, or of a later one: then the later one has been offered.
+    if (!begun && offer_.load(std::memory_order_acquire) != offer) return false;
+    const uint32_t next = begun ? parts_of(seen) : 0;
+    const uint64_t at = static_cast<uint64_t>(owner) + uint64_t{next} * static_cast<uint64_t>(threads_);
+    if (at >= parts_of(offer)) return false;
+    const uint64_t taken = piece_of(offer) << kPartBits | (next + 1);
+    if (!word.compare_exchange_weak(seen, taken, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+    part = static_cast<uint32_t>(at);
+    return true;
   }
+}
+
+// First the thread's own parts, which it counts at once, then what others have left.
+void ThreadPool::take_parts(uint64_t offer, int32_t thread) {
+  std::atomic<uint32_t>& count = done_[static_cast<size_t>(thread / kThreadsPerCount)].count;
+  for (int32_t i = 0; i < threads_; ++i) {
+    const int32_t owner = thread + i < threads_ ? thread + i : thread + i - threads_;
+    uint32_t done = 0;
+    for (uint32_t part = 0; take(offer, owner, part); ++done)
+      call_(context_, static_cast<int32_t>(first_part_ + part), thread);
+    if (done > 0) count.fetch_add(done, std::memory_order_release);
+    if (offer_.load(std::memory_order_relaxed) != offer) return;
+  }
+}
+
+uint32_t ThreadPool::parts_done() const {
+  uint32_t sum = 0;
+  for (int32_t i = 0; i <= threads_ / kThreadsPerCount; ++i)
+    sum += done_[static_cast<size_t>(i)].count.load(std::memory_order_acquire);
+  return sum;
 }
 
 void ThreadPool::serve(int32_t thread) {
   const FloatState float_state;
+  uint64_t last = 0;  // the offer that this thread has nothing left to do of
   while (!stopping_.load(std::memory_order_relaxed)) {
     const auto awake_until = std::chrono::steady_clock::now() + kAwake;
-    bool found = false;
+    uint64_t offer = last;
     int pauses = 0;
     do {
-      for (int i = 0; i < kPausesPerLook && !found; ++i, ++pauses) {
-        found = has_parts(offer_.load(std::memory_order_relaxed));
-        if (!found) pause();
+      for (int i = 0; i < kPausesPerLook && offer == last; ++i, ++pauses) {
+        offer = offer_.load(std::memory_order_acquire);
+        if (offer == last && (!idle_ || !idle_(idle_context_, thread))) pause();
       }
-      if (!found && pauses >= kPausesBeforeYield) std::this_thread::yield();
-    } while (!found && std::chrono::steady_clock::now() < awake_until);
-    if (found)
-      take_parts(thread);
-    else
-      sleep_until_work();
+      if (offer == last && pauses >= kPausesBeforeYield) std::this_thread::yield();
+    } while (offer == last && std::chrono::steady_clock::now() < awake_until);
+    if (offer == last) {
+      sleep_until_work(last);
+    } else {
+      take_parts(offer, thread);
+      last = offer;
+    }
   }
 }
 
-void ThreadPool::sleep_until_work() {
+void ThreadPool::sleep_until_work(uint64_t last) {
   std::unique_lock lock(workers_->mutex);
   sleepers_.fetch_add(1);
-  workers_->wake.wait(lock, [this] { return stopping_.load() || has_parts(offer_.load()); });
+  workers_->wake.wait(lock, [&] { return stopping_.load() || offer_.load() != last; });
   sleepers_.fetch_sub(1);
 }
 

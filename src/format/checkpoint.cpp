@@ -1,6 +1,7 @@
 // Checkpoint: opens a file and refuses one that breaks a rule of docs/checkpoint.md.
 #include "kaiju/format/checkpoint.hpp"
 
+#include <string>
 #include <utility>
 
 #include "loaded_checkpoint.hpp"
@@ -8,10 +9,13 @@
 namespace kaiju {
 
 Result<std::shared_ptr<const Checkpoint>> Checkpoint::open(const std::string& path, Verify verify,
-                                                           const Progress& progress) {
-  return format::open_file(path, verify, progress, [](const std::string& name, format::Source source) {
+                                                           const Progress& progress, int32_t threads) {
+  if (threads < 1 || threads > 256)
+    return invalid_argument("a checkpoint is verified by 1 to 256 threads, not " + std::to_string(threads));
+  const auto make = [](const std::string& name, format::Source source) {
     return std::make_shared<format::LoadedCheckpoint>(name, std::move(source));
-  });
+  };
+  return format::open_file(path, verify, progress, make, threads);
 }
 
 Result<std::shared_ptr<const Checkpoint>> Checkpoint::from_memory(std::span<const std::byte> bytes, Verify verify) {

@@ -35,17 +35,18 @@ Status LoadedCheckpoint::read(std::span<const std::byte> bytes, std::byte* to) c
   return status.ok() ? status : Status(status.code(), fmt::format("{}: {}", name_, status.message()));
 }
 
-Status LoadedCheckpoint::load(Verify verify, const Progress& progress) {
+Status LoadedCheckpoint::load(Verify verify, const Progress& progress, int32_t threads) {
   Header header;
   KAIJU_TRY(parse_header(source_, header));
   tensors_ = std::move(header.tensors);
   std::sort(tensors_.begin(), tensors_.end(), [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
   KAIJU_TRY(read_config(header.metadata, config_));
+  config_text_ = header.metadata.config;
   KAIJU_TRY(match_tensors());
   KAIJU_TRY(take_digests(header.metadata));
   if (source_.is_file()) KAIJU_TRY(copy_tensors());
   KAIJU_TRY(check_values());
-  if (verify == Verify::kFull) KAIJU_TRY(check_bytes(*this, source_, progress));
+  if (verify == Verify::kFull) KAIJU_TRY(check_bytes(*this, source_, progress, threads));
   if (progress && progress(1.0) != 0) return {StatusCode::kCancelled, "loading was cancelled by the progress callback"};
   return {};
 }

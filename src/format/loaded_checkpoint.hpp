@@ -32,13 +32,14 @@ class LoadedCheckpoint : public Checkpoint {
 
   const ModelConfig& config() const override { return config_; }
   const std::string& digest() const override { return digest_; }
+  std::string_view config_text() const override { return config_text_; }
   const std::vector<TensorInfo>& tensors() const override { return tensors_; }
   const TensorInfo* find(std::string_view name) const override;
   Status check_unchanged() const override;
   Status read(std::span<const std::byte> bytes, std::byte* to) const override;
 
   const Source& source() const { return source_; }
-  Status load(Verify verify, const Progress& progress);
+  Status load(Verify verify, const Progress& progress, int32_t threads = 1);
 
  protected:
   virtual Status read_config(const Metadata& metadata, ModelConfig& config) const;
@@ -54,6 +55,7 @@ class LoadedCheckpoint : public Checkpoint {
   Source source_;
   Buffer<std::byte> copies_;
   ModelConfig config_;
+  std::string config_text_;
   std::string digest_;
   std::vector<TensorInfo> tensors_;  // sorted by name
 };
@@ -80,7 +82,8 @@ Loaded guarded(std::string_view source, F&& body) {
 
 // Opens a file. `make` returns a LoadedCheckpoint of a path and a source.
 template <class Make>
-Loaded open_file(const std::string& path, Verify verify, const Checkpoint::Progress& progress, Make&& make) {
+Loaded open_file(const std::string& path, Verify verify, const Checkpoint::Progress& progress, Make&& make,
+                 int32_t threads = 1) {
   KAIJU_TRY(check_path(path));
   return guarded(path, [&]() -> Loaded {
     const FloatState float_state;
@@ -89,7 +92,7 @@ Loaded open_file(const std::string& path, Verify verify, const Checkpoint::Progr
     auto file = Source::open(path);
     if (!file.ok()) return file.status();
     const auto checkpoint = make(path, std::move(file).value());
-    Status status = checkpoint->load(verify, report);
+    Status status = checkpoint->load(verify, report, threads);
     // A file that is being written explains any other complaint, so this one goes first.
     if (Status changed = checkpoint->source().check_unchanged();
         !changed.ok() && status.code() != StatusCode::kCancelled)

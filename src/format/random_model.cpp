@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstring>
 #include <new>
+#include <system_error>
+#include <thread>
 
 #include "header.hpp"
 #include "kaiju/base/float_state.hpp"
@@ -22,7 +24,7 @@ namespace {
 const double kWeightDeviation = std::sqrt(127.0 * 128.0 / 3.0);
 constexpr double kQueryGain = 2.0;    // scores q.k / sqrt(head_dim) then spread by 2: some keys matter, none alone
 constexpr double kLogitSpread = 2.5;  // standard deviation of the logits
-constexpr size_t kPieceBytes = size_t{256} << 10;
+constexpr size_t kPieceBytes = size_t{2} << 20;  // of a thread
 
 // FNV-1a: the tensor's own random stream.
 uint32_t stream_of(std::string_view name) {
@@ -57,7 +59,7 @@ class Generator {
         return f32(virtual_scalar(tensor.matrix) * (name == "embed.out_scalar" ? kLogitSpread : 1));
       case format::TensorRole::kScale:
         return f32(
-            gain(tensor.matmul) * row_factor(tensor.matrix, index) /
+            matrix_gain(tensor, in) * row_factor(tensor.matrix, index) /
             (kWeightDeviation * std::sqrt(static_cast<double>(in)) * virtual_scalar(tensor.matrix) * transform_gain()));
       case format::TensorRole::kBias:
         return f32(uniform(name, index, -1, 1));
@@ -66,7 +68,8 @@ class Generator {
       case format::TensorRole::kOutStep:
         return f32(0.05 * gain(tensor.matmul) * vary(name, index));
       case format::TensorRole::kStep:
-        return f32(step(tensor.vector->vector) * vary(name, index));
+        return f32((name == "inputs.in_step" ? 4 / (127 * std::sqrt(config_.d_model)) : step(tensor.vector->vector)) *
+                   vary(name, index));
       default:
         return f32(clip(tensor, index));
     }
@@ -89,6 +92,7 @@ class Generator {
     const bool is_kept = vector == Vector::kKeyStep || vector == Vector::kValueStep;
     if (is_kept && !config_.shape.static_kv) return 1;
     if (vector == Vector::kKeyStep) return 4 * transform_gain() / 127;
+    if (vector == Vector::kInputInStep) return 12.0 / 127;  // the residual stream itself, with norms after sublayers
     return (vector == Vector::kAttentionOutStep ? 2.4 : 4) / 127;
   }
   double vary(const std::string& name, uint64_t index) const { return uniform(name, index, 0.9, 1.1); }
@@ -109,6 +113,12 @@ class Generator {
     }
   }
 
+  // The layers' inputs have rms 1: rows of their table, and the projection of an embedding.
+  double matrix_gain(const format::ModelTensor& tensor, int64_t in) const {
+    if (tensor.matrix == "inputs.embed") return std::sqrt(static_cast<double>(in)) * transform_gain();
+    if (tensor.matrix == "inputs.projection") return std::sqrt(static_cast<double>(in));
+    return gain(tensor.matmul);
+  }
   // Rms of the matrix's output for an input of rms 1.
   double gain(const MatmulRow* matmul) const {
     if (!matmul) return 1;
@@ -167,8 +177,25 @@ class Stream {
   const Checkpoint::Progress& progress_;
 };
 
+// Fills rows of a matrix from `first` on, and their sums, on so many threads or as many as there can be.
+void fill_rows(const Generator& generator, const std::string& name, size_t first, size_t width, std::span<int8_t> piece,
+               std::span<int32_t> sums, int32_t threads) {
+  const auto fill = [&](size_t from, size_t end) {
+    generator.weights(name, (first + from) * width, piece.subspan(from * width, (end - from) * width));
+    for (size_t row = from; row < end; ++row) sums[row] = format::scan_row(&piece[row * width], width).sum;
+  };
+  const size_t each = (sums.size() + static_cast<size_t>(threads) - 1) / static_cast<size_t>(threads);
+  std::vector<std::jthread> others;
+  size_t from = 0;
+  try {
+    for (; from + each < sums.size(); from += each) others.emplace_back(fill, from, from + each);
+  } catch (const std::system_error&) {  // this one does the rest
+  }
+  fill(from, sums.size());
+}
+
 Status write_tensors(CheckpointWriter& writer, const ModelConfig& config, uint64_t seed,
-                     const Checkpoint::Progress& progress) {
+                     const Checkpoint::Progress& progress, int32_t threads) {
   const Generator generator(config, seed);
   const std::vector<format::ModelTensor> tensors = format::model_tensors(config);
   uint64_t total = 0;
@@ -186,13 +213,12 @@ Status write_tensors(CheckpointWriter& writer, const ModelConfig& config, uint64
     if (tensor.role == format::TensorRole::kWeight) {
       in = tensor.shape[1];
       const auto width = static_cast<size_t>(in);
-      const size_t piece_rows = std::max<size_t>(1, kPieceBytes / width);
-      row_sums.clear();
+      const size_t piece_rows = std::max<size_t>(1, kPieceBytes / width) * static_cast<size_t>(threads);
+      row_sums.resize(rows);
       for (size_t row = 0; row < rows; row += piece_rows) {
         const size_t count = std::min(piece_rows, rows - row);
         piece.resize(count * width);
-        generator.weights(tensor.name, row * width, piece);
-        for (size_t i = 0; i < count; ++i) row_sums.push_back(format::scan_row(&piece[i * width], width).sum);
+        fill_rows(generator, tensor.name, row, width, piece, std::span(row_sums).subspan(row, count), threads);
         KAIJU_TRY(stream.write(std::span<const int8_t>(piece)));
       }
     } else if (tensor.role == format::TensorRole::kRowSum) {
@@ -213,7 +239,7 @@ Status write_tensors(CheckpointWriter& writer, const ModelConfig& config, uint64
 }  // namespace
 
 Status write_random_checkpoint(const std::string& path, const ModelConfig& config, uint64_t seed,
-                               const Checkpoint::Progress& progress) try {
+                               const Checkpoint::Progress& progress, int32_t threads) try {
   const FloatState float_state;
   Checkpoint::Progress report;
   if (progress) report = [&](double done) { return float_state.as_found([&] { return progress(done); }); };
@@ -223,7 +249,7 @@ Status write_random_checkpoint(const std::string& path, const ModelConfig& confi
     return Status(StatusCode::kInvalidArgument, status.message());
   auto writer = CheckpointWriter::create(path, derived, required_tensors(derived));
   if (!writer.ok()) return writer.status();
-  if (Status status = write_tensors(**writer, derived, seed, report); !status.ok()) return status;
+  if (Status status = write_tensors(**writer, derived, seed, report, std::max(1, threads)); !status.ok()) return status;
   if (Status status = writer.value()->finish(); !status.ok()) return status;
   if (report) (void)report(1.0);
   return {};

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <string>
 
-#include "digest.hpp"
 #include "kaiju/format/detail/layer_constants.hpp"
 #include "tensors.hpp"
 
@@ -126,31 +125,12 @@ Status check_factors(const Checkpoint& checkpoint) {
   KAIJU_TRY(check("embed", ".in_scalar"));
   KAIJU_TRY(config.shape.output == OutputMatrix::kOwn ? check("output", ".scalar") : check("embed", ".out_scalar"));
   if (!config.labels.empty()) KAIJU_TRY(check("classifier", ".scalar"));
+  if (has_layer_inputs(config.shape)) {
+    KAIJU_TRY(check("inputs.embed", ".scalar"));
+    KAIJU_TRY(check("inputs.projection", ".scalar"));
+  }
   for (int32_t layer = 0; layer < static_cast<int32_t>(config.layers.size()); ++layer)
     for (const LayerMatmul& matmul : matmuls_of(config, layer)) KAIJU_TRY(check(matmul.name, ".scalar"));
-  return {};
-}
-
-constexpr std::string_view kWeight = ".weight";
-
-// Pieces small enough to be in the cache still when the rows are scanned after the digest.
-constexpr size_t kPieceBytes = size_t{128} << 10;
-
-// `bytes` are whole rows of the tensor, from row `first` on.
-Status check_rows(const TensorInfo& tensor, std::span<const int32_t> row_sums, size_t first,
-                  std::span<const std::byte> bytes) {
-  const auto width = static_cast<size_t>(tensor.shape[1]);
-  const auto* weights = reinterpret_cast<const int8_t*>(bytes.data());
-  for (size_t row = first; row < first + bytes.size() / width; ++row) {
-    const RowScan scan = scan_row(weights + (row - first) * width, width);
-    if (scan.has_minus_128)
-      return bad_model(
-          fmt::format("tensor {}: row {} holds the weight -128; weights run from -127 to 127", tensor.name, row));
-    if (scan.sum != row_sums[row])
-      return bad_model(fmt::format("tensor {}.row_sum[{}] is {}, but the row sums to {}",
-                                   std::string_view(tensor.name).substr(0, tensor.name.size() - kWeight.size()), row,
-                                   row_sums[row], scan.sum));
-  }
   return {};
 }
 
@@ -203,56 +183,6 @@ Status check_scales(const Checkpoint& checkpoint) {
     }
   }
   return is_first ? check_derived(checkpoint) : check_factors(checkpoint);
-}
-
-Status check_bytes(const Checkpoint& checkpoint, const Source& source, const Checkpoint::Progress& progress) {
-  std::vector<const TensorInfo*> in_file_order;
-  size_t total = 0;
-  for (const TensorInfo& tensor : checkpoint.tensors()) {
-    in_file_order.push_back(&tensor);
-    total += tensor.bytes.size();
-  }
-  std::sort(in_file_order.begin(), in_file_order.end(),
-            [](const TensorInfo* a, const TensorInfo* b) { return a->offset < b->offset; });
-
-  Digest digest;
-  std::vector<std::byte> read(source.is_file() ? kPieceBytes : 0);
-  size_t done = 0;
-  for (const TensorInfo* tensor : in_file_order) {
-    const bool is_weight = tensor->dtype == DType::kI8;
-    const size_t row_bytes = is_weight ? static_cast<size_t>(tensor->shape[1]) : 1;  // at most 65,536
-    const size_t piece_bytes = kPieceBytes / row_bytes * row_bytes;
-    std::span<const int32_t> row_sums;
-    if (is_weight)
-      row_sums = checkpoint.view<int32_t>(tensor->name.substr(0, tensor->name.size() - kWeight.size()) + ".row_sum");
-
-    digest.restart();
-    // A broken rule is told after the digest: damage in transit is the likelier cause, and "copy it again" the better
-    // advice.
-    Status broken;
-    for (size_t at = 0; at < tensor->bytes.size(); at += piece_bytes) {
-      std::span<const std::byte> piece = tensor->bytes.subspan(at, std::min(piece_bytes, tensor->bytes.size() - at));
-      if (is_weight && source.is_file()) {
-        const std::span to = std::span(read).first(piece.size());
-        KAIJU_TRY(source.read(tensor->offset + at, to));
-        piece = to;
-      }
-      digest.update(piece);
-      if (is_weight && broken.ok()) broken = check_rows(*tensor, row_sums, at / row_bytes, piece);
-      // Every 16 MiB or so.
-      const size_t before = done;
-      done += piece.size();
-      if (progress && before >> 24 != done >> 24 &&
-          progress(static_cast<double>(done) / static_cast<double>(total)) != 0)
-        return {StatusCode::kCancelled, "loading was cancelled by the progress callback"};
-    }
-    if (digest.text() != tensor->digest)
-      return bad_model(
-          fmt::format("tensor {}: its bytes do not match its digest: the file is damaged; copy or download it again",
-                      tensor->name));
-    KAIJU_TRY(broken);
-  }
-  return {};
 }
 
 }  // namespace kaiju::format

@@ -21,7 +21,7 @@ cmake -S "$root/tests/arm" -B "$build" --toolchain "$root/cmake/aarch64-linux-gn
 target=kaiju-score
 [ -z "${KAIJU_ARM_ALL:-}" ] || target=all
 cmake --build "$build" --target $target >>"$build.log" 2>&1 || { cat "$build.log"; exit 1; }
-[ -z "${KAIJU_ARM_ALL:-}" ] || KAIJU_TEST_ISAS=neon qemu-aarch64 -cpu max "$build/test_arm"
+[ -z "${KAIJU_ARM_ALL:-}" ] || KAIJU_TEST_ISAS=i8mm,neon qemu-aarch64 -cpu max "$build/test_arm"
 
 digest() { # command...
   printf '1 5 9 300 22 7 7 4000 12 511\n' | "$@" "$root/examples/chat/model/kaiju-nano.safetensors" --tokens - --threads 1 2>&1
@@ -30,7 +30,7 @@ emulated() { # processor, backend
   digest qemu-aarch64 -cpu "$1" "$build/kaiju-score" --backend "$2"
 }
 if [ -n "${2:-}" ]; then expected=$(digest "$2" | grep '^bits:'); else expected=$(emulated max reference | grep '^bits:'); fi
-for run in "max neon" "max portable" "cortex-a72 auto"; do
+for run in "max i8mm" "max neon" "max portable" "neoverse-n1 auto" "cortex-a72 auto"; do
   # shellcheck disable=SC2086  # two words
   found=$(emulated $run | grep '^bits:') || found=nothing
   [ "$found" = "$expected" ] || {

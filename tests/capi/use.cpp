@@ -276,6 +276,23 @@ TEST_CASE("a fork never changes its parent") {
   kaiju_session_destroy(fork);
 }
 
+TEST_CASE("a reply that one engine began goes on in another as it would have gone on") {
+  Host first, second;
+  for (Host* const host : {&first, &second}) {
+    REQUIRE(kaiju_options_set_int(host->options, KAIJU_GENERATE_SEED, 5, nullptr) == KAIJU_OK);
+    REQUIRE(kaiju_options_set_float(host->options, KAIJU_GENERATE_TEMPERATURE, 1.5, nullptr) == KAIJU_OK);
+  }
+  std::vector<int32_t> prompt = {1, 20, 21, 22};
+  first.submit(prompt);
+  const std::vector<int32_t> reply = first.drain();
+  REQUIRE(reply.size() == 8);
+  prompt.insert(prompt.end(), reply.begin(), reply.begin() + 3);
+  REQUIRE(kaiju_options_set_int(second.options, KAIJU_GENERATE_BEGUN_TOKENS, 3, nullptr) == KAIJU_OK);
+  REQUIRE(kaiju_options_set_int(second.options, KAIJU_GENERATE_MAX_TOKENS, 5, nullptr) == KAIJU_OK);
+  second.submit(prompt);
+  CHECK(second.drain() == std::vector<int32_t>(reply.begin() + 3, reply.end()));
+}
+
 TEST_CASE("the token's own log-probability comes first, then the alternatives, the best first") {
   Host host;
   kaiju_options_set_int(host.options, KAIJU_GENERATE_LOGPROBS, 3, nullptr);

@@ -171,6 +171,18 @@ TEST_CASE("attention over windows with one row each is exact, however many seque
   }
 }
 
+// More chunks than 3 threads compute before they fold them, sequences of several lengths, windows that begin within a
+// chunk, more query heads than a piece has.
+TEST_CASE("attention is exact where threads share the chunks of few long sequences") {
+  uint64_t seed = seed_of_run() + 4000;
+  check(seed++, {64, 1, 16, 0, 1e-3f}, {9000}, {{8999, 1}});
+  check(seed++, {64, 1, 16, 0, 1e-4f}, {4096, 513}, {{4095, 1}, {512, 1}});
+  check(seed++, {128, 1, 5, 1024, 1e-3f}, {2000}, {{1999, 1}});
+  check(seed++, {64, 2, 8, 0, 1e-3f}, {3000}, {{2999, 1}});
+  check(seed++, {64, 1, 100, 0, 1e-3f}, {5000}, {{4999, 1}});
+  check(seed++, {64, 1, 3, 700, 1e-2f}, {1500}, {{1498, 2}});
+}
+
 // Tiles of 64 rows and clusters of 8, 6, 5, 4, 3 and 2 blocks of threads, then of one, then tiles of 128 rows; on a
 // processor nothing but many rows.
 TEST_CASE("attention of a prompt's rows is exact, however many thread blocks of a GPU share them") {

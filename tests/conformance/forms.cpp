@@ -2,6 +2,7 @@
 // large enough to choose.
 #include "world.hpp"
 #if KAIJU_CUDA
+#include "cuda/kernels/exchange.hpp"
 #include "cuda/launch/tiles.hpp"
 #include "cuda/memory.hpp"
 
@@ -57,6 +58,9 @@ struct Case {
         reference.add_down(w.view(), reinterpret_cast<const uint8_t*>(a.data()), kRows, scale.data(), sums.data()),
             expected = bytes_of(sums);
         break;
+      default:
+        for (int32_t row = 0; row < kRows; ++row)
+          for (int32_t n = 0; n < out; ++n) this->sums.push_back(sum_of(row, n));
     }
   }
 
@@ -84,6 +88,16 @@ struct Case {
                      behind.begin() + static_cast<int64_t>(bytes)));  // nothing behind the rows is written
   }
 
+  int32_t sum_of(int32_t row, int32_t n) const {
+    int32_t sum = 0;
+    for (int32_t k = 0; k < w.in; ++k) {
+      const int8_t byte = a[static_cast<size_t>(row) * w.in + k];
+      sum += w.weight[static_cast<size_t>(n) * w.in + k] *
+             (kind == MatmulKind::kSumsDown ? static_cast<int32_t>(static_cast<uint8_t>(byte)) : int32_t{byte});
+    }
+    return sum;
+  }
+
   MatmulKind kind;
   Random random;
   OwnedMatrix w;
@@ -91,6 +105,7 @@ struct Case {
   std::vector<arith::bf16> x;
   std::vector<float> scale;
   std::vector<uint8_t> expected;
+  std::vector<int32_t> sums;  // of kSums and kSumsDown
 };
 
 // Null where the backends under test are others.
@@ -129,6 +144,53 @@ TEST_CASE("every form of a matmul on a GPU gives the reference's bits and writes
           for (const int32_t rows : {5, 16, 30}) c.check(device, tile, rows, true);
       }
     }
+}
+
+// The owners are memory of one GPU here.
+TEST_CASE("every form of a matmul sends its sums to the GPUs that want them, and writes nothing else") {
+  const auto opened = gpu();
+  if (!opened) return;
+  cuda::Device& device = *opened;
+  constexpr int32_t kOut = 224, kIn = 576, kGpus = 3;
+  for (const MatmulKind kind : {MatmulKind::kSums, MatmulKind::kSumsDown}) {
+    const Case c(kind, seed_of_run() + 5100, kOut, kIn);
+    const auto w = there(c.w.weight, c.w.weight.size()), a = there(c.a, size_t{Case::kRoom} * kIn);
+    const auto scale = there(std::vector<float>(kOut), kOut);
+    std::vector<DeviceBuffer<int32_t>> sums;
+    for (int32_t p = 0; p < kGpus; ++p) sums.push_back(there(std::vector<int32_t>(), size_t{Case::kRows} * kOut));
+    const auto check = [&](const Tile& tile, int32_t rows, bool spread) {
+      CAPTURE(static_cast<int>(kind), static_cast<int>(tile.path), tile.rows, tile.outs, tile.split, tile.share, rows,
+              spread);
+      cuda::MatmulArgs args{w.data(), kOut, kIn, a.data(), rows, scale.data(), nullptr, Case::kRoom};
+      args.sums.count = kGpus, args.sums.spread = spread;
+      for (int32_t p = 0; p < kGpus; ++p) {
+        args.sums.to[p] = sums[static_cast<size_t>(p)].data();
+        REQUIRE(cudaMemset(args.sums.to[p], 0xA5, sums[0].bytes()) == cudaSuccess);
+      }
+      REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+      REQUIRE(cuda::matmul_with_tile(device.stream(), device.chip(), tile, kind, args) == cudaSuccess);
+      REQUIRE(cudaStreamSynchronize(device.stream()) == cudaSuccess);
+      for (int32_t p = 0; p < kGpus; ++p) {
+        std::vector<int32_t> expected, got(size_t{Case::kRows} * kOut);
+        for (int32_t row = 0; row < rows; ++row)
+          if (!spread || row / cuda::kOwnedRun % kGpus == p)
+            expected.insert(expected.end(), c.sums.begin() + int64_t{row} * kOut,
+                            c.sums.begin() + int64_t{row + 1} * kOut);
+        if (spread) CHECK(static_cast<int32_t>(expected.size()) == cuda::owned_rows(rows, kGpus, p) * kOut);
+        expected.resize(got.size(), static_cast<int32_t>(0xA5A5A5A5));
+        REQUIRE(cudaMemcpy(got.data(), args.sums.to[p], sums[0].bytes(), cudaMemcpyDeviceToHost) == cudaSuccess);
+        CHECK(got == expected);
+      }
+    };
+    for (const bool spread : {false, true}) {
+      for (const int32_t rows : {1, 7, 64}) check({Path::kSkinny}, rows, spread);
+      for (const int32_t rows : {1, 65, 300}) check({Path::kTiled}, rows, spread);
+      if (!cuda::sm90_matmul_fits(device.chip(), kOut, kIn)) continue;
+      for (const Tile& tile : cuda::kSm90Tiles)
+        for (const int32_t rows : {tile.rows - 3, 2 * tile.rows + 5})
+          if (tile.share == 1 || rows > tile.rows) check(tile, rows, spread);
+    }
+  }
 }
 
 // An arrival that is still on its way to a block that has left is a fault of the whole launch: seen once in some

@@ -15,6 +15,9 @@
 #include "kaiju/arith/rotary.hpp"
 #include "kaiju/backend/cpu.hpp"
 #include "kaiju/backend/reference.hpp"
+#if KAIJU_STAND_IN_AMX
+#include "tests/cpu/stand_in/amx.hpp"
+#endif
 #if KAIJU_CUDA
 #include "cuda/cuda.hpp"
 #include "cuda/staged_backend.hpp"
@@ -64,7 +67,18 @@ inline void add_cuda([[maybe_unused]] std::vector<std::unique_ptr<AnyBackend>>& 
 #endif
 }
 
-// Every instruction set with 1, 2 and 3 threads, and the GPU; made once.
+// The kernels for AMX with tiles that AVX512 computes, where the machine has that.
+inline void add_stand_in_amx([[maybe_unused]] std::vector<std::unique_ptr<AnyBackend>>& list) {
+#if KAIJU_STAND_IN_AMX
+  const std::vector<std::string> names = isas();
+  if (std::find(names.begin(), names.end(), "avx512") == names.end()) return;
+  auto backend = CpuBackend::with_kernels(stand_in_amx(), 2);
+  REQUIRE(backend.ok());
+  list.push_back(std::make_unique<Held<CpuBackend>>(std::move(backend).value(), "amx with stand-in tiles"));
+#endif
+}
+
+// Every instruction set with 1, 2 and 3 threads, AMX with stand-in tiles, and the GPU; made once.
 inline const std::vector<std::unique_ptr<AnyBackend>>& backends() {
   static const auto made = [] {
     std::vector<std::unique_ptr<AnyBackend>> list;
@@ -81,6 +95,7 @@ inline const std::vector<std::unique_ptr<AnyBackend>>& backends() {
                                                           isa + " with " + std::to_string(threads) + " threads"));
       }
     }
+    add_stand_in_amx(list);
     return list;
   }();
   return made;

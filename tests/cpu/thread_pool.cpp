@@ -62,6 +62,30 @@ TEST_CASE("a piece of work reads what the previous piece wrote, over many short 
   for (const int64_t value : values) CHECK(value == 5000 * 4999 / 2);
 }
 
+TEST_CASE("a thread takes parts that belong to one that is held up") {
+  ThreadPool pool(2);
+  for (int round = 0; round < 200; ++round) {
+    std::atomic<int> others{0};
+    pool.parallel_for(8, [&](int32_t part, int32_t) {  // parts 0, 2, 4 and 6 belong to one thread
+      if (part > 0)
+        ++others;
+      else
+        while (others < 7) std::this_thread::yield();
+    });
+    REQUIRE(others == 7);
+  }
+}
+
+TEST_CASE("many more threads than cores run every part exactly once") {
+  ThreadPool pool(64);
+  for (const int32_t parts : {3, 63, 64, 65, 256, 5000}) {
+    std::vector<int> done(static_cast<size_t>(parts), 0);
+    for (int round = 0; round < 10; ++round)
+      pool.parallel_for(parts, [&](int32_t part, int32_t) { ++done[static_cast<size_t>(part)]; });
+    for (const int count : done) REQUIRE(count == 10);
+  }
+}
+
 TEST_CASE("a pool wakes from sleep and still shares its work") {
   ThreadPool pool(2);
   for (int round = 0; round < 20; ++round) {

@@ -347,6 +347,40 @@ TEST_CASE("progress ends at 1, and a callback can stop the load") {
   CHECK(tiny::contains(thrown.status().message(), "enough"));
 }
 
+TEST_CASE("threads that share the verification find what one finds, and tell the host on its own thread") {
+  const tiny::Folder folder;
+  kaiju::ModelConfig large = tiny::config();
+  large.d_ff = 65536;
+  large.d_model = 512;
+  REQUIRE(kaiju::write_random_checkpoint(folder / "model", large, 1).ok());
+  const auto host = std::this_thread::get_id();
+  double last = 0;
+  const auto watch = [&](double done) {
+    CHECK(std::this_thread::get_id() == host);
+    CHECK(done >= last);
+    last = done;
+    return 0;
+  };
+  const auto opened = Checkpoint::open(folder / "model", Verify::kFull, watch, 4);
+  REQUIRE(opened.ok());
+  CHECK(last == 1.0);
+  const auto thrown =
+      Checkpoint::open(folder / "model", Verify::kFull, [](double) -> int { throw std::runtime_error("enough"); }, 4);
+  CHECK(tiny::contains(thrown.status().message(), "enough"));
+  CHECK(Checkpoint::open(folder / "model", Verify::kFull, {}, 0).status().code() == StatusCode::kInvalidArgument);
+
+  std::vector<uint64_t> places;
+  for (const kaiju::TensorInfo& tensor : opened.value()->tensors())
+    if (tensor.dtype == kaiju::DType::kI8) places.push_back(tensor.offset + tensor.bytes.size() / 2);
+  std::string bytes = tiny::read_file(folder / "model");
+  for (const uint64_t place : places) bytes[place] = static_cast<char>(bytes[place] ^ 1);
+  tiny::write_file(folder / "damaged", bytes);
+  const auto one = Checkpoint::open(folder / "damaged");
+  CHECK(tiny::contains(one.status().message(), "do not match its digest"));
+  for (int round = 0; round < 5; ++round)
+    CHECK(Checkpoint::open(folder / "damaged", Verify::kFull, {}, 4).status().message() == one.status().message());
+}
+
 TEST_CASE("the root digest is the documented one") {
   tiny::Parts parts = tiny::take_apart(tiny::bytes());
   const std::string stored = parts.metadata()["digest"];

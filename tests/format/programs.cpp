@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <sstream>
 #include <tuple>
 #include <vector>
@@ -161,6 +163,43 @@ TEST_CASE("kaiju-bench hour says so when no message arrives in the counted time"
   CHECK(bench.status == 1);
   CHECK(bench.out.empty());
   CHECK(tiny::contains(bench.err, "no message of 1 conversation arrives in the counted 0.001 seconds"));
+}
+
+TEST_CASE("kaiju-bench peers runs every program in turns and divides the speeds of one round") {
+  const tiny::Folder folder;
+  const auto peers = [&](const std::string& more) {
+    return run(
+        folder, "kaiju-bench",
+        "peers '" + (folder / "fair") + "' --threads 1 --rounds 3 --prompt 16 --context 16 --seconds 0.001 " + more);
+  };
+  fails(peers(""), "is no folder");
+  std::filesystem::create_directories(folder / "fair/other");
+  fails(peers(""), "has no file *.safetensors");
+  std::filesystem::create_symlink(std::string(KAIJU_SOURCE_DIR) + "/examples/chat/model/kaiju-nano.safetensors",
+                                  folder / "fair/model.safetensors");
+  fails(peers(""), "has no subfolder with a program llama-bench");
+  tiny::write_file(folder / "fair/other/model.gguf", "");
+  const std::string program = folder / "fair/other/llama-bench";
+  tiny::write_file(program,
+                   "#!/bin/sh\necho \"$@\" >> \"$0.said\"\n"
+                   "echo '[{\"n_prompt\": 16, \"n_gen\": 0, \"avg_ts\": 2.0}, '\n"
+                   "echo '{\"n_prompt\": 0, \"n_gen\": 64, \"avg_ts\": 0.5}]'\n");
+  fails(peers(""), "this command failed");
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  tiny::write_file(folder / "fair/other/options", "-fa 1\n");
+  const Run bench = peers("");
+  INFO(bench.out << bench.err);
+  REQUIRE(bench.status == 0);
+  CHECK(tiny::contains(bench.out, "2.0 (2.0 to 2.0)"));
+  CHECK(tiny::contains(bench.out, "0.5 (0.5 to 0.5)"));
+  std::ifstream said(program + ".said");
+  std::string line;
+  int rounds = 0;
+  while (std::getline(said, line)) {
+    ++rounds;
+    CHECK(tiny::contains(line, "-t 1 -p 16 -n 64 -o json -fa 1"));
+  }
+  CHECK(rounds == 3);
 }
 
 TEST_CASE("kaiju-bench cache measures as many rows as it takes") {

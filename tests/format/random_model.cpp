@@ -109,6 +109,15 @@ TEST_CASE("RoPE frequencies are turns per token times 2^64, rounded to the neare
   CHECK(std::equal(global.begin(), global.end(), slow.begin()));
 }
 
+TEST_CASE("threads that draw a random model change no byte of it") {
+  const tiny::Folder folder;
+  REQUIRE(kaiju::write_random_checkpoint(folder / "one", tiny::config(), 4).ok());
+  for (const int32_t threads : {2, 3, 64}) {
+    REQUIRE(kaiju::write_random_checkpoint(folder / "more", tiny::config(), 4, {}, threads).ok());
+    CHECK(tiny::read_file(folder / "more") == tiny::read_file(folder / "one"));
+  }
+}
+
 TEST_CASE("an impossible random model is refused, and a cancelled one leaves no file") {
   const tiny::Folder folder;
   kaiju::ModelConfig config = tiny::config();

@@ -40,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     chat.add_argument("--min-p", type=float, default=0.05, metavar="X", help="default: 0.05")
     chat.add_argument("--top-k", type=int, default=0, metavar="K", help="0: all (default: 0)")
     chat.add_argument("--repetition-penalty", type=float, default=1.05, metavar="X", help="default: 1.05")
-    chat.add_argument("--threads", type=int, default=0, metavar="N", help="default: one for each core, at most 8")
+    chat.add_argument("--threads", type=int, default=0, metavar="N", help="default: one for each physical core")
     chat.add_argument("--backend", default="auto", metavar="NAME", help="default: auto")
 
     commands.add_parser("import", add_help=False, help="import an open model: SOURCE --out FILE, or --help")

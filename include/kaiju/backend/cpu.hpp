@@ -22,19 +22,27 @@ struct Kernels;
 struct MatmulArgs;
 struct AttentionPiece;
 struct AttentionKernels;
+struct ChunkTask;
+struct NextWeights;
+class WeightOrder;
 }  // namespace cpu
 
 class CpuBackend {
  public:
-  // Returns the names of the instruction sets that this machine can run, the fastest first. The names are "avx512"
-  // (needs F, BW, VL, DQ, VNNI), "avxvnni" and "avx2" (both need FMA), "neon" (Arm with the dot-product extension) and
-  // "portable", which runs everywhere.
+  // Returns the names of the instruction sets that this machine can run, the fastest first. The names are "amx" (tiles
+  // of bytes beside all of avx512's), "avx512" (needs F, BW, VL, DQ, VNNI), "avxvnni" and "avx2" (both need FMA),
+  // "i8mm" and "neon" (Arm with the dot-product extension, with and without products of 8-bit matrices) and "portable",
+  // which runs everywhere. To find out about amx, the process asks Linux for the use of tiles (arch_prctl), which makes
+  // its signal frames larger; if the system refuses, amx is not among the names.
   static std::vector<std::string> isas();
 
   // Creates a CpuBackend. `isa` is one of isas(), or "auto" for the fastest. `threads` is the number of computing
   // threads, which includes the calling thread. Returns kInvalidArgument if `isa` is unknown, and kUnsupported if this
   // machine lacks that instruction set or if a thread cannot be started.
   static Result<std::unique_ptr<CpuBackend>> create(std::string_view isa, int32_t threads);
+
+  // The same with kernels that isas() does not list, which this machine must have the instructions for: a test's.
+  static Result<std::unique_ptr<CpuBackend>> with_kernels(const cpu::Kernels& kernels, int32_t threads);
 
   ~CpuBackend();
 
@@ -74,20 +82,42 @@ class CpuBackend {
  private:
   CpuBackend(const cpu::Kernels& kernels, int32_t threads);
 
+  // How a product is divided among the threads: parts of the outputs times parts of the rows.
+  struct MatmulCut {
+    int32_t out_parts = 1, row_parts = 1;
+  };
+  MatmulCut cut_matmul(int32_t out, int32_t in, int32_t rows) const;
+  int32_t first_out(int32_t out, int32_t part, int32_t parts) const;
   void multiply(cpu::MatmulArgs& args);
+  Matrix next_large(const Matrix& now, int32_t rows);
+  void announce(int32_t thread, const Matrix& next, int32_t rows);
   void attend(const cpu::AttentionPiece& whole, int32_t heads, const cpu::AttentionKernels& kernels, const Batch& batch,
               const KvSlot& kv);
+  struct AttentionCut {
+    int32_t rows = 1;        // of a piece
+    int32_t heads = 1;       // parts of the query heads of a KV head
+    bool by_chunks = false;  // threads share chunks, not pieces
+  };
+  AttentionCut cut_attention(int32_t group, const Batch& batch, const KvSlot& kv) const;
+  void attend_by_pieces(const cpu::AttentionKernels& kernels);
+  void attend_by_chunks(const cpu::AttentionKernels& kernels);
+  void sum_and_fold(const cpu::AttentionKernels& kernels);
+  int32_t most_chunk_tasks() const;
   template <class Work>
   void for_each_kept(const Batch& batch, const KvSlot& kv, Work&& work);
   std::byte* scratch(int32_t thread) { return scratch_.data() + static_cast<size_t>(thread) * scratch_stride_; }
   Status take_prepared(int32_t rows, int32_t inputs);
 
   const cpu::Kernels& kernels_;
+  std::unique_ptr<cpu::WeightOrder> order_;
+  std::unique_ptr<cpu::NextWeights[]> next_weights_;  // of each thread, which alone touches it
   ThreadPool pool_;
   Buffer<std::byte> scratch_;  // [threads, scratch_stride_]
   size_t scratch_stride_ = 0;
   Buffer<std::byte> prepared_;  // activations in the layout of the matmul kernels
   std::vector<cpu::AttentionPiece> pieces_;
+  std::vector<cpu::ChunkTask> chunk_tasks_;
+  Buffer<std::byte> chunk_sums_;  // sums of tasks, and totals of pieces
   RowSampler sampler_;
 };
 

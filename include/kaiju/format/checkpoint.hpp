@@ -68,8 +68,11 @@ class Checkpoint {
   // The model file must not change while the checkpoint exists: bytes written into the file change the weights, and
   // reading a weight that was cut off raises SIGBUS. To replace a model file, rename a new file over it, as
   // CheckpointWriter does; the mapped file then stays as it was.
+  //
+  // `threads` threads, the calling one included, share what Verify::kFull checks, and end before open() returns; only
+  // the calling one calls `progress`.
   static Result<std::shared_ptr<const Checkpoint>> open(const std::string& path, Verify verify = Verify::kFull,
-                                                        const Progress& progress = {});
+                                                        const Progress& progress = {}, int32_t threads = 1);
   // Opens and checks a checkpoint in memory. The memory of `bytes` is borrowed and must outlive the checkpoint. Returns
   // kInvalidArgument if `bytes` is not 64-byte aligned.
   static Result<std::shared_ptr<const Checkpoint>> from_memory(std::span<const std::byte> bytes,
@@ -79,6 +82,9 @@ class Checkpoint {
 
   virtual const ModelConfig& config() const = 0;
   virtual const std::string& digest() const = 0;  // root digest, which identifies the checkpoint
+  // The config as the file has it, which the root digest is made of; empty where some tensors are not those that the
+  // digest names (with_head, with_scales).
+  virtual std::string_view config_text() const { return {}; }
   // Which scales of keys and values it has (with_scales); 0: those of the model's own file. KV of another epoch is of
   // no use to it.
   virtual uint64_t scale_epoch() const { return 0; }

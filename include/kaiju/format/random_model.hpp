@@ -17,9 +17,10 @@ namespace kaiju {
 // every processor.
 std::vector<uint64_t> rope_frequencies(double theta, int32_t head_dim);
 
-// Writes a checkpoint with random weights to `path`, using a few MiB of memory whatever the model's size. The same
-// config and seed give a file with the same bytes.
+// Writes a checkpoint with random weights to `path`. Each thread uses a few MiB of memory, whatever the model's size.
+// The same config and seed give a file with the same bytes, whatever the number of threads; `progress` is called on the
+// caller's.
 Status write_random_checkpoint(const std::string& path, const ModelConfig& config, uint64_t seed,
-                               const Checkpoint::Progress& progress = {});
+                               const Checkpoint::Progress& progress = {}, int32_t threads = 1);
 
 }  // namespace kaiju

@@ -16,11 +16,12 @@ class Executor;
 struct ExecutorOptions {
   std::string backend = "auto";  // one of backend_names(), or "auto": the fastest that this machine has
   // Indices in devices() to compute on. Empty: the backend's first. Several GPUs share the model: each has a part of
-  // every matrix, and all have the KV, so that a step takes less time. The results have the same bits. Their number
-  // must divide the model's heads and feed-forward columns, and they must reach each other's memory; kUnsupported says
-  // what would fit. Only models of version 1 of the arithmetic with one KV head can be shared.
+  // every matrix and of the KV heads, or all the same KV head, so that a step takes less time. The results have the
+  // same bits. Their number must divide the model's heads and feed-forward columns, and the KV heads or be divided by
+  // them, and they must reach each other's memory; kUnsupported says what would fit.
   std::vector<int32_t> devices;
-  // Threads that compute a step, the calling thread included; 0: one per core, at most 8. On a GPU, those that draw
+  // Threads that compute a step, the calling thread included; 0: one for each physical core that the system
+  // lets this process use. On a GPU, those that draw
   // from rows with chains of samplers; they are started by the first step with several such rows.
   int32_t threads = 0;
   // Most sequences that are live at once. 0: 64, or fewer, but at least 8, if the window blocks of so many would take

@@ -12,6 +12,7 @@ struct Matrix {
   const int32_t* row_sum = nullptr;  // [out] sum of each row, for kernels that shift one operand to unsigned
   int32_t out = 0;
   int32_t in = 0;
+  bool is_part = false;  // columns of a larger matrix: others have the rest of each sum
 };
 
 // A weight matrix and the factors by which its integer outputs are multiplied.

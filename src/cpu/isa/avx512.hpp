@@ -1,8 +1,14 @@
 // AVX512 with VNNI: 16 lanes, 32 registers. vpdpbusd multiplies unsigned by signed bytes and adds four products to each
-// lane.
+// lane. With AMX, tiles take the products of 16 rows; everything else is the same.
 #pragma once
 
 #include <immintrin.h>
+
+#if defined(KAIJU_TILES)
+#include KAIJU_TILES
+#else
+#include "no_tiles.hpp"
+#endif
 
 namespace kaiju::cpu {
 namespace {
@@ -10,16 +16,23 @@ constexpr int kLanes = 16;
 }
 }  // namespace kaiju::cpu
 
+#include "no_pairs.hpp"
 #include "vectors.hpp"
 
 namespace kaiju::cpu {
 namespace {
 
+#if defined(KAIJU_TILES)
+constexpr const char* kIsa = "amx";
+constexpr bool kHasTiles = true;
+constexpr int kMostVectors = 2;
+#else
 constexpr const char* kIsa = "avx512";
+constexpr int kMostVectors = 3;
+#endif
 
 // Shapes of the loops' tiles, by registers. Products: vectors of rows, and outputs beside so many; attention: query
 // rows, vectors of keys or channels.
-constexpr int kMostVectors = 3;
 constexpr int tile_outs(int vectors) { return vectors == 1 ? 16 : 8; }
 constexpr int kScoreRows = 6, kScoreVectors = 4;
 constexpr int kValueRows = 3, kValueVectors = 4;

@@ -1,8 +1,10 @@
 // Arm with NEON and the dot-product extension: 4 lanes, 32 registers. sdot multiplies signed bytes and adds four
-// products to each lane.
+// products to each lane. With i8mm, smmla multiplies two rows by two outputs and adds eight products to each lane.
 #pragma once
 
 #include <arm_neon.h>
+
+#include "no_tiles.hpp"
 
 namespace kaiju::cpu {
 namespace {
@@ -11,11 +13,19 @@ constexpr int kLanes = 4;
 }  // namespace kaiju::cpu
 
 #include "vectors.hpp"
+#if !defined(__ARM_FEATURE_MATMUL_INT8)
+#include "no_pairs.hpp"
+#endif
 
 namespace kaiju::cpu {
 namespace {
 
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+constexpr const char* kIsa = "i8mm";
+constexpr bool kHasPairs = true;
+#else
 constexpr const char* kIsa = "neon";
+#endif
 
 // Shapes of the loops' tiles, by registers. Products: vectors of rows, and outputs beside so many; attention: query
 // rows, vectors of keys or channels.
@@ -119,6 +129,21 @@ KAIJU_INLINE Ints spread(const void* from) {
 KAIJU_INLINE void add_products(Ints& sum, Ints a, Ints b) {
   sum = (Ints)vdotq_s32((int32x4_t)sum, (int8x16_t)a, (int8x16_t)b);
 }
+
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+// 16 bytes of two outputs: 8 bytes of each, and the next 8 of each.
+struct OutPairs {
+  Ints low, high;
+};
+KAIJU_INLINE OutPairs load_pairs(const int8_t* first, const int8_t* second) {
+  const int64x2_t a = vreinterpretq_s64_s8(vld1q_s8(first)), b = vreinterpretq_s64_s8(vld1q_s8(second));
+  return {(Ints)vzip1q_s64(a, b), (Ints)vzip2q_s64(a, b)};
+}
+// Lanes [row][output].
+KAIJU_INLINE void add_pair_products(Ints& sum, Ints rows, Ints outs) {
+  sum = (Ints)vmmlaq_s32((int32x4_t)sum, (int8x16_t)rows, (int8x16_t)outs);
+}
+#endif
 
 // ---- weighted values ----
 

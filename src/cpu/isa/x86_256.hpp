@@ -4,12 +4,15 @@
 
 #include <immintrin.h>
 
+#include "no_tiles.hpp"
+
 namespace kaiju::cpu {
 namespace {
 constexpr int kLanes = 8;
 }
 }  // namespace kaiju::cpu
 
+#include "no_pairs.hpp"
 #include "vectors.hpp"
 
 namespace kaiju::cpu {

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "rounding.hpp"
+#include "tile_matmul.hpp"
 
 namespace kaiju::cpu {
 namespace {
@@ -17,13 +18,14 @@ namespace {
 constexpr int kAcross = kLanes * kScoreVectors;    // keys of a tile of scores
 constexpr int kChannels = kLanes * kValueVectors;  // channels of a tile of values
 constexpr int32_t kWeightBytes = kDigits * kDigitBytes;
+constexpr int kMostTileRows = kHasTiles ? kTileRows : kScoreRows;  // query rows whose scores are kept at a time
 static_assert(kBlock % kAcross == 0 && 64 % kChannels == 0);
 
 struct Scratch {
-  alignas(64) int32_t score[kScoreRows][kChunk];  // with scales: floats, once they are weighed
-  alignas(64) uint8_t weight[kScoreRows][kWeightBytes];
+  alignas(64) int32_t score[kMostTileRows][kChunk];  // with scales: floats, once they are weighed
+  alignas(64) uint8_t weight[kMostTileRows][kWeightBytes];
   alignas(64) float key_scale[kChunk], value_scale[kChunk];  // of the chunk's keys
-  float largest_scale[kScoreRows];                           // of the values that a row sees
+  float largest_scale[kMostTileRows];                        // of the values that a row sees
 };
 
 struct Visible {
@@ -291,16 +293,92 @@ KAIJU_INLINE int32_t even_part(int32_t rows, int32_t most_rows) {
   return (rows + parts - 1) / parts;
 }
 
+// ---- by tiles ----
+//
+// 16 query rows are tile A. Keys and values are tile B where they lie: four channels of 16 keys beside each other, and
+// four keys of 16 channels.
+
+constexpr int32_t kFewestTileQueries = 5;  // fewer query rows go by vectors
+
+template <int kRows>
+void score_by_tiles(const AttentionPiece& piece, const uint8_t* queries, const int32_t* start, int32_t chunk,
+                    int32_t first, int32_t end, bool prefetch, Scratch& scratch) {
+  Ints starts[kRows];
+  for (int r = 0; r < kRows; ++r) starts[r] = ints(start[r]);
+  for (int32_t b = first; b < end; ++b) {
+    if (prefetch) prefetch_block(piece, chunk, b, end);
+    const uint8_t* keys = half(piece, chunk / kBlock + b);
+    tile_load<0>(starts, sizeof(Ints));
+    tile_load<1>(starts, sizeof(Ints));
+    tile_load<2>(starts, sizeof(Ints));
+    tile_load<3>(starts, sizeof(Ints));
+    for (int32_t i = 0; i < piece.head_dim; i += kTileBytes, keys += kTileBytes * kBlock) {
+      tile_load<4>(queries + i, kMaxHeadDim);
+      tile_load<5>(keys, 4 * kBlock);
+      tile_dot_su<0, 4, 5>();
+      tile_load<6>(keys + 64, 4 * kBlock);
+      tile_dot_su<1, 4, 6>();
+      tile_load<7>(keys + 128, 4 * kBlock);
+      tile_dot_su<2, 4, 7>();
+      tile_load<5>(keys + 192, 4 * kBlock);
+      tile_dot_su<3, 4, 5>();
+    }
+    int32_t* const score = scratch.score[0] + kBlock * b;
+    tile_store<0>(score, sizeof scratch.score[0]);
+    tile_store<1>(score + 16, sizeof scratch.score[0]);
+    tile_store<2>(score + 32, sizeof scratch.score[0]);
+    tile_store<3>(score + 48, sizeof scratch.score[0]);
+  }
+}
+
+// Both bytes of the weights of 16 query rows times 32 channels at a time.
+template <int kRows>
+void value_by_tiles(int32_t rows, const AttentionPiece& piece, const uint8_t* weights, int32_t chunk, int32_t first,
+                    int32_t end, float* out) {
+  constexpr int kVectors = 2;
+  Ints digits[2 * kRows][kVectors];
+  for (int32_t channel = 0; channel < piece.head_dim; channel += kVectors * kLanes) {
+    tile_zero<0>();
+    tile_zero<1>();
+    tile_zero<2>();
+    tile_zero<3>();
+    for (int32_t b = first; b < end; ++b) {
+      const uint8_t* values = half(piece, chunk / kBlock + b) + kBlock * piece.head_dim + kValueKeys * channel;
+      const uint8_t* weight = weights + kBlock * b;
+      tile_load<4>(weight, kWeightBytes);
+      tile_load<6>(values, kValueKeys * piece.head_dim);
+      tile_dot_us<0, 4, 6>();
+      tile_load<7>(values + 64, kValueKeys * piece.head_dim);
+      tile_dot_us<1, 4, 7>();
+      tile_load<5>(weight + kDigitBytes, kWeightBytes);
+      tile_dot_us<2, 5, 6>();
+      tile_dot_us<3, 5, 7>();
+    }
+    tile_store<0>(digits[0], sizeof digits[0]);
+    tile_store<1>(&digits[0][1], sizeof digits[0]);
+    tile_store<2>(digits[kRows], sizeof digits[0]);
+    tile_store<3>(&digits[kRows][1], sizeof digits[0]);
+    for (int32_t r = 0; r < rows; ++r) {
+#pragma GCC unroll 2
+      for (int c = 0; c < kVectors; ++c)
+        store(out + int64_t{r} * piece.head_dim + channel + kLanes * c,
+              weighted(&digits[r][c], kVectors * kRows, Ints{}));
+    }
+  }
+}
+
 template <bool kScaled>
 void sum_chunk(const AttentionPiece& piece, int32_t chunk, const AttentionSums& sums, std::byte* memory) {
   Scratch& scratch = *reinterpret_cast<Scratch*>(memory);
-  alignas(64) uint8_t queries[kScoreRows][kMaxHeadDim];
+  alignas(64) uint8_t queries[kMostTileRows][kMaxHeadDim];
   const int32_t rows = piece.row_count * piece.head_count;
-  const int32_t tile_rows = even_part(rows, kScoreRows);
+  const bool by_tiles = kHasTiles && rows >= kFewestTileQueries;
+  const TileUse tiles(by_tiles);
+  const int32_t tile_rows = by_tiles ? kTileRows : even_part(rows, kScoreRows);
   for (int32_t tile = 0; tile < rows; tile += tile_rows) {
     const int32_t count = least(tile_rows, rows - tile);
-    Visible keys[kScoreRows];
-    int32_t start[kScoreRows] = {}, from = kChunk, to = 0;
+    Visible keys[kMostTileRows];
+    int32_t start[kMostTileRows] = {}, from = kChunk, to = 0;
     for (int32_t r = 0; r < count; ++r) {
       sums.maximum[tile + r] = kNothingSeen;
       keys[r] = visible_keys(piece, tile + r, chunk);
@@ -313,7 +391,9 @@ void sum_chunk(const AttentionPiece& piece, int32_t chunk, const AttentionSums& 
 
     const int32_t first = from / kBlock, end = (to + kBlock - 1) / kBlock;
     if constexpr (kScaled) take_scales(piece, chunk, first, end, scratch);
-    score_tiles(count, piece, queries[0], start, chunk, first, end, tile == 0, scratch);
+    if constexpr (kHasTiles)
+      if (by_tiles) score_by_tiles<kTileRows>(piece, queries[0], start, chunk, first, end, tile == 0, scratch);
+    if (!by_tiles) score_tiles(count, piece, queries[0], start, chunk, first, end, tile == 0, scratch);
     for (int32_t r = 0; r < count; ++r) {
       if (keys[r].to <=
           keys[r].from) {  // its sums are computed but never looked at: bytes left from before would do as well
@@ -324,15 +404,20 @@ void sum_chunk(const AttentionPiece& piece, int32_t chunk, const AttentionSums& 
       sums.total[tile + r] = static_cast<float>(
           weigh<kScaled>(scratch, r, keys[r], first, end, z_of<kScaled>(piece, tile + r), sums.maximum[tile + r]));
     }
-    const int32_t step = even_part(count, kValueRows);
-    for (int32_t r = 0; r < count; r += step)
-      value_tiles(least(step, count - r), piece, scratch.weight[r], chunk, first, end,
-                  sums.out + int64_t{tile + r} * piece.head_dim);
+    float* const out = sums.out + int64_t{tile} * piece.head_dim;
+    if constexpr (kHasTiles)
+      if (by_tiles) value_by_tiles<kTileRows>(count, piece, scratch.weight[0], chunk, first, end, out);
+    if (!by_tiles) {
+      const int32_t step = even_part(count, kValueRows);
+      for (int32_t r = 0; r < count; r += step)
+        value_tiles(least(step, count - r), piece, scratch.weight[r], chunk, first, end,
+                    out + int64_t{r} * piece.head_dim);
+    }
     if constexpr (kScaled)
       for (int32_t r = 0; r < count; ++r) {
-        float* out = sums.out + int64_t{tile + r} * piece.head_dim;
+        float* row = out + int64_t{r} * piece.head_dim;
         const Floats scale = floats(scratch.largest_scale[r]);
-        for (int32_t i = 0; i < piece.head_dim; i += kLanes) store(out + i, load<Floats>(out + i) * scale);
+        for (int32_t i = 0; i < piece.head_dim; i += kLanes) store(row + i, load<Floats>(row + i) * scale);
       }
   }
 }

@@ -16,12 +16,14 @@
 // outputs and rows.
 #pragma once
 
+#include "pair_matmul.hpp"
 #include "rounding.hpp"
+#include "tile_matmul.hpp"
 
 namespace kaiju::cpu {
 namespace {
 
-constexpr int32_t kBlockOuts = 16;
+constexpr int32_t kBlockOuts = kHasTiles ? 2 * kTileRows : 16;
 constexpr int32_t kLine = 64;              // bytes of K a tile takes at a time
 constexpr int64_t kRowsBytes = 384 << 10;  // of activations that stay in the second-level cache while the weights pass
 constexpr int32_t kMostRows = kLanes * kMostVectors;
@@ -34,6 +36,12 @@ struct Group {
 
 // The group that the next rows make, of so many that are left.
 KAIJU_INLINE Group group_of(int32_t left) {
+  if constexpr (kHasTiles) {
+    if (left >= kFewestTileRows) return {kLanes, least((left + kLanes - 1) / kLanes, kMostVectors)};
+  }
+  if constexpr (kHasPairs) {
+    if (left >= 2) return {2, least((left + 1) / 2, kPairVectors)};
+  }
   Group group;
   while (group.rows < kLanes && group.rows * kMostVectors < left) group.rows *= 2;
   group.vectors = least((left + group.rows - 1) / group.rows, kMostVectors);
@@ -166,10 +174,9 @@ void prepare(const MatmulArgs& args, int32_t first_row, int32_t end_row) {
 
 // ---- sums ----
 
-// sums [kOuts][kVectors]. What lies `ahead` bytes after the weights comes next: it is brought into the second-level
-// cache.
+// sums [kOuts][kVectors]
 template <int kRows, int kVectors, int kOuts>
-KAIJU_INLINE void dot_tile(const uint8_t* panel, const int8_t* weights, int64_t in, int64_t ahead, Ints* sums) {
+KAIJU_INLINE void dot_tile(const uint8_t* panel, const int8_t* weights, int64_t in, Ahead& ahead, Ints* sums) {
   constexpr int kStep = 4 * kLanes / kRows;
   constexpr int kUnrolled = kStep < 16 ? 16 / kStep : 1;
   Ints acc[kOuts][kVectors] = {};
@@ -177,8 +184,7 @@ KAIJU_INLINE void dot_tile(const uint8_t* panel, const int8_t* weights, int64_t 
     const int8_t* weight[(kOuts + 3) / 4];  // every fourth output's: the others are within reach of an addressing mode
 #pragma GCC unroll 4
     for (int o = 0; o < kOuts; o += 4) weight[o / 4] = weights + o * in + k;
-#pragma GCC unroll 16
-    for (int o = 0; o < kOuts; ++o) __builtin_prefetch(weight[o / 4] + o % 4 * in + ahead, 0, 2);
+    bring_nearer<kOuts>(ahead);
     for (int i = 0; i < kLine; i += kStep * kUnrolled) {
 #pragma GCC unroll 4
       for (int u = 0; u < kUnrolled; ++u, panel += 4 * kLanes * kVectors) {
@@ -202,11 +208,12 @@ KAIJU_INLINE void dot_tile(const uint8_t* panel, const int8_t* weights, int64_t 
 }
 
 // The sums of `outs` outputs, 16 or, at the end of a matrix, fewer: then the others are 0.
-using BlockSums = void (*)(const uint8_t* panel, const int8_t* weight, int64_t in, int64_t ahead, int32_t outs,
-                           Ints* sums);
+using BlockSums = void (*)(const TileBlock& block, int32_t outs, Ints* sums);
 template <int kRows, int kVectors>
-void block_sums(const uint8_t* panel, const int8_t* weight, int64_t in, int64_t ahead, int32_t outs, Ints* sums) {
+void block_sums(const TileBlock& block, int32_t outs, Ints* sums) {
   constexpr int kOuts = tile_outs(kVectors);
+  const auto [panel, weight, in, given, backward] = block;
+  Ahead ahead = given;
   int32_t o = 0;
   for (; o + kOuts <= outs; o += kOuts)
     dot_tile<kRows, kVectors, kOuts>(panel, weight + o * in, in, ahead, sums + o * kVectors);
@@ -229,6 +236,52 @@ BlockSums block_sums_of(const Group& group) {
     if (group.rows > kRows) return block_sums_of<2 * kRows>(group);
   }
   return block_sums_of<kRows, kMostVectors>(group.vectors);
+}
+
+// The same by tiles, for a group of 16 rows in each vector. Outputs that fill no tile go by vectors.
+template <int kVectors>
+void tile_sums(const TileBlock& block, int32_t outs, Ints* sums) {
+  int32_t o = 0;
+  if (outs >= 2 * kTileRows) {
+    multiply_tiles<2, kVectors>(block, sums);
+    o = 2 * kTileRows;
+  } else if (outs >= kTileRows) {
+    multiply_tiles<1, kVectors>(block, sums);
+    o = kTileRows;
+  }
+  Ahead nothing;
+  for (; o < outs; ++o)
+    dot_tile<kTileRows, kVectors, 1>(block.panel, block.weight + o * block.in, block.in, nothing, sums + o * kVectors);
+  for (int32_t s = outs * kVectors; s < kBlockOuts * kVectors; ++s) sums[s] = Ints{};
+}
+
+// The same for groups of two rows in each vector, by products of pairs.
+template <int kVectors = kPairVectors>
+void pair_sums(const Group& group, const TileBlock& block, int32_t outs, Ints* sums) {
+  if constexpr (kVectors > 1) {
+    if (group.vectors < kVectors) return pair_sums<kVectors - 1>(group, block, outs, sums);
+  }
+  int32_t o = 0;
+  for (; o + kPairOuts <= outs; o += kPairOuts)
+    multiply_pairs<kVectors, kPairOuts>(block.panel, block.weight + o * block.in, block.in, sums + o * kVectors);
+  Ahead nothing;
+  for (; o < outs; ++o)
+    dot_tile<2, kVectors, 1>(block.panel, block.weight + o * block.in, block.in, nothing, sums + o * kVectors);
+  for (int32_t s = outs * kVectors; s < kBlockOuts * kVectors; ++s) sums[s] = Ints{};
+}
+
+// The sums of one group by the instruction set's best way.
+template <bool kTiles = kHasTiles, bool kPairs = kHasPairs>
+KAIJU_INLINE void sum_group(const Group& group, const TileBlock& block, int32_t outs, Ints* sums) {
+  static_assert(!kTiles || kMostVectors == 2);
+  if constexpr (kTiles) {
+    if (group.rows == kTileRows)
+      return group.vectors == 2 ? tile_sums<2>(block, outs, sums) : tile_sums<1>(block, outs, sums);
+  }
+  if constexpr (kPairs) {
+    if (group.rows == 2) return pair_sums(group, block, outs, sums);
+  }
+  block_sums_of(group)(block, outs, sums);
 }
 
 // ---- epilogue ----
@@ -278,26 +331,38 @@ KAIJU_INLINE void prefetch_results(const MatmulArgs& args, int32_t row, int32_t 
     __builtin_prefetch(static_cast<const char*>(args.result) + kBytes * (int64_t{row} * args.out + n), 1, 3);
 }
 
+// What group `index` of `count` brings nearer of the block of weights after that of outputs [n, n + kBlockOuts). Where
+// the piece ends, the thread's next piece begins.
+KAIJU_INLINE Ahead share_of_next(const MatmulArgs& args, const MatmulPiece& piece, int32_t n, int32_t index,
+                                 int32_t count) {
+  const int32_t next = n + kBlockOuts < piece.end_out ? n + kBlockOuts : piece.next_out;
+  if (next < 0) return {};
+  const int64_t lines = int64_t{least(kBlockOuts, args.out - next)} * args.in / kLine;
+  const int8_t* const weight = args.weight + int64_t{next} * args.in;
+  return {weight + lines * index / count * kLine, weight + lines * (index + 1) / count * kLine};
+}
+
 template <MatmulKind P>
 void multiply(const MatmulArgs& args, const MatmulPiece& piece) {
   alignas(64) Ints sums[kBlockOuts * kMostVectors];
+  const TileUse tiles(kHasTiles && args.rows >= kFewestTileRows);
   const int32_t at_once = most(static_cast<int32_t>(kRowsBytes / args.in) / kMostRows, 1) * kMostRows;
   for (int32_t first = piece.first_row; first < piece.end_row; first += at_once) {
     const int32_t end = least(first + at_once, piece.end_row);
     for (int32_t n = piece.first_out; n < piece.end_out; n += kBlockOuts) {
       const int32_t outs = least(kBlockOuts, args.out - n);
       const int8_t* weight = args.weight + int64_t{n} * args.in;
-      int64_t ahead = n + 2 * kBlockOuts <= piece.end_out ? int64_t{kBlockOuts} * args.in : 0;
       Group group;
       for (int32_t row = first; row < end; row += group.size()) {
         group = group_of(args.rows - row);
         const uint8_t* panel = static_cast<const uint8_t*>(args.prepared) + int64_t{row} * args.in;
         prefetch_results<P>(args, row, least(row + group.size(), end), n);
-        block_sums_of(group)(panel, weight, args.in, ahead, outs, sums);
+        const int32_t index = (row - first) / kMostRows, count = (end - first + kMostRows - 1) / kMostRows;
+        sum_group(group, {panel, weight, args.in, share_of_next(args, piece, n, index, count), index % 2 == 1}, outs,
+                  sums);
         with_rows(group, [&](auto rows) __attribute__((always_inline)) {
           finish_block<P, rows.value>(args, row, least(row + group.size(), end), group.vectors, n, sums);
         });
-        ahead = 0;
       }
     }
   }

@@ -19,9 +19,12 @@ namespace kaiju {
 
 class ThreadPool {
  public:
+  // What a worker does while it waits, a little at a time, until it returns false. It must not throw.
+  using Idle = bool (*)(void* context, int32_t thread);
+
   // `threads` counts the caller: 1 starts no thread at all. Throws std::system_error when the system starts no more of
-  // them.
-  explicit ThreadPool(int32_t threads);
+  // them. Workers may call `idle` at any time of the pool's life, each with its own number.
+  explicit ThreadPool(int32_t threads, Idle idle = nullptr, void* idle_context = nullptr);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -29,9 +32,10 @@ class ThreadPool {
   int32_t threads() const { return threads_; }
 
   // Calls work(part, thread) for every part in [0, parts), each exactly once, and returns when all are done. `thread`
-  // is below threads() and no two calls that run at the same time share it, so it may name scratch memory. Who takes
-  // which part is a race; results must not depend on it. One caller at a time; `work` must not throw and must not call
-  // parallel_for.
+  // is below threads() and no two calls that run at the same time share it, so it may name scratch memory. Part p is
+  // for thread p % threads(), which finds what it read of part p the last time in its caches; a thread that has no
+  // parts left takes those of others. So who takes which part is a race, and results must not depend on it. One caller
+  // at a time; `work` must not throw and must not call parallel_for.
   template <class Work>
   void parallel_for(int32_t parts, Work&& work) {
     using Function = std::remove_reference_t<Work>;
@@ -40,7 +44,8 @@ class ThreadPool {
       return;
     }
     run(
-        parts, [](void* context, int32_t part, int32_t thread) { (*static_cast<Function*>(context))(part, thread); },
+        static_cast<uint32_t>(parts),
+        [](void* context, int32_t part, int32_t thread) { (*static_cast<Function*>(context))(part, thread); },
         const_cast<void*>(static_cast<const void*>(&work)));
   }
 
@@ -54,23 +59,39 @@ class ThreadPool {
     std::vector<std::thread> threads;
   };
 
-  void run(int32_t parts, Call call, void* context);
-  void take_parts(int32_t thread);
+  // How many of a thread's parts have been taken, of which piece of work: packed like an offer. A line of the cache
+  // each.
+  struct alignas(64) Taken {
+    std::atomic<uint64_t> word{0};
+  };
+  // Parts done by some threads, of all pieces of work so far.
+  struct alignas(64) Done {
+    std::atomic<uint32_t> count{0};
+  };
+
+  void run(uint32_t parts, Call call, void* context);
+  bool take(uint64_t offer, int32_t owner, uint32_t& part);
+  void take_parts(uint64_t offer, int32_t thread);
+  uint32_t parts_done() const;
   void serve(int32_t thread);
-  void sleep_until_work();
+  void sleep_until_work(uint64_t last);
   void stop();
 
-  // The piece of work on offer: parts in the upper half, next part in the lower, in one word so that taking a part is
-  // one addition. The two fields under it are written before the word is published, and not again before every part
-  // taken is done: only who took a part reads them.
-  std::atomic<uint64_t> offer_{0};
+  // The piece of work on offer: its number, and its parts. The fields under it are written before the word is
+  // published, and not again before every part is done: only who took a part reads them.
+  alignas(64) std::atomic<uint64_t> offer_{0};
   Call call_ = nullptr;
   void* context_ = nullptr;
-  alignas(64) std::atomic<int32_t> parts_done_{0};
+  uint32_t first_part_ = 0;
+  uint32_t parts_offered_ = 0;  // so far, of all pieces of work
+  std::unique_ptr<Taken[]> taken_;
+  std::unique_ptr<Done[]> done_;
   alignas(64) std::atomic<int32_t> sleepers_{0};
   std::atomic<bool> stopping_{false};
   OwnerProcess process_;
   int32_t threads_;
+  Idle idle_;
+  void* idle_context_;
   std::unique_ptr<Workers> workers_;
 };
 
