@@ -316,7 +316,9 @@ Status overwrite(Weights& weights, const Split& split, cudaStream_t stream, Devi
 }
 
 bool same_scalars(const Weights& a, const Weights& b) {
-  bool same = a.final_in == b.final_in && a.layers.size() == b.layers.size();
+  bool same = a.final_in == b.final_in && a.inputs.step == b.inputs.step &&
+              a.inputs.projection.step == b.inputs.projection.step && a.output.step == b.output.step &&
+              a.layers.size() == b.layers.size();
   for (size_t i = 0; same && i < a.layers.size(); ++i) {
     const LayerWeights &one = a.layers[i], &other = b.layers[i];
     same = one.attn_in == other.attn_in && one.ffn_in == other.ffn_in && one.z == other.z && one.steps == other.steps;
