@@ -38,14 +38,14 @@ Status check_rows(const TensorInfo& tensor, std::span<const int32_t> row_sums, s
 }
 
 // What one thread checks tensors with.
-struct Reader {
+struct Checker {
   Digest digest;
   std::vector<std::byte> read;  // of a file
 };
 
 // Checks one tensor. `passed(bytes)` is called after each piece; what it returns, unless it is kOk, ends the check.
 template <class Passed>
-Status check_tensor(const Checkpoint& checkpoint, const Source& source, const TensorInfo& tensor, Reader& reader,
+Status check_tensor(const Checkpoint& checkpoint, const Source& source, const TensorInfo& tensor, Checker& checker,
                     Passed&& passed) {
   const bool is_weight = tensor.dtype == DType::kI8;
   const size_t row_bytes = is_weight ? static_cast<size_t>(tensor.shape[1]) : 1;  // at most 65,536
@@ -54,22 +54,22 @@ Status check_tensor(const Checkpoint& checkpoint, const Source& source, const Te
   if (is_weight)
     row_sums = checkpoint.view<int32_t>(tensor.name.substr(0, tensor.name.size() - kWeight.size()) + ".row_sum");
 
-  reader.digest.restart();
+  checker.digest.restart();
   // A broken rule is told after the digest: damage in transit is the likelier cause, and "copy it again" the better
   // advice.
   Status broken;
   for (size_t at = 0; at < tensor.bytes.size(); at += piece_bytes) {
     std::span<const std::byte> piece = tensor.bytes.subspan(at, std::min(piece_bytes, tensor.bytes.size() - at));
     if (is_weight && source.is_file()) {
-      const std::span to = std::span(reader.read).first(piece.size());
+      const std::span to = std::span(checker.read).first(piece.size());
       KAIJU_TRY(source.read(tensor.offset + at, to));
       piece = to;
     }
-    reader.digest.update(piece);
+    checker.digest.update(piece);
     if (is_weight && broken.ok()) broken = check_rows(tensor, row_sums, at / row_bytes, piece);
     KAIJU_TRY(passed(piece.size()));
   }
-  if (reader.digest.text() != tensor.digest)
+  if (checker.digest.text() != tensor.digest)
     return bad_model(fmt::format(
         "tensor {}: its bytes do not match its digest: the file is damaged; copy or download it again", tensor.name));
   return broken;
@@ -116,8 +116,8 @@ Status check_bytes(const Checkpoint& checkpoint, const Source& source, const Che
             [](const TensorInfo* a, const TensorInfo* b) { return a->offset < b->offset; });
 
   ThreadPool pool(threads);
-  std::vector<Reader> readers(static_cast<size_t>(pool.threads()));
-  for (Reader& reader : readers) reader.read.resize(source.is_file() ? kPieceBytes : 0);
+  std::vector<Checker> checkers(static_cast<size_t>(pool.threads()));
+  for (Checker& checker : checkers) checker.read.resize(source.is_file() ? kPieceBytes : 0);
   std::vector<Status> found(in_file_order.size());
   std::atomic<int32_t> first_bad{INT32_MAX};  // tensors behind it need no look: the first complaint is the one told
   Passed passed(total, progress);
@@ -126,9 +126,9 @@ Status check_bytes(const Checkpoint& checkpoint, const Source& source, const Che
     if (i > first_bad.load()) return;
     Status& status = found[static_cast<size_t>(i)];
     try {
-      status =
-          check_tensor(checkpoint, source, *in_file_order[static_cast<size_t>(i)], readers[static_cast<size_t>(thread)],
-                       [&](size_t bytes) { return passed.add(bytes, thread == 0); });
+      status = check_tensor(checkpoint, source, *in_file_order[static_cast<size_t>(i)],
+                            checkers[static_cast<size_t>(thread)],
+                            [&](size_t bytes) { return passed.add(bytes, thread == 0); });
     } catch (const std::bad_alloc&) {
       status = out_of_memory();
     } catch (...) {  // the host's callback threw
