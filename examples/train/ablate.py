@@ -104,7 +104,7 @@ def plot(args):
         axis.set_xlabel("step")
     for row in axes:
         row[0].set_ylabel("training loss")
-    axes[0][-1].legend(fontsize=6)
+    axes[0][0].legend(fontsize=6)
     figure.tight_layout()
     figure.savefig(os.path.join(args.out, "ablations.png"), dpi=110)
     print("| variant | " + " | ".join("%s, x %g" % (s, r) for s in sizes for r in rates) + " |")
