@@ -8,7 +8,7 @@ using namespace kaiju::capi;
 kaiju_status kaiju_engine_set_scales(kaiju_engine* engine, const char* path, kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!engine) return missing("engine");
-    std::shared_ptr<const kaiju::Checkpoint> next = engine->model->checkpoint();
+    std::shared_ptr<const kaiju::Checkpoint> next = engine->checkpoint();
     if (path) {
       auto scaled = kaiju::with_scales(next, path);
       if (!scaled.ok()) return scaled.status();
@@ -41,7 +41,7 @@ kaiju_status kaiju_calibration_create(const kaiju_engine* engine,
     take(given.sigmas, own.sigmas);
     take(given.character_ratio, own.character_ratio);
     take(given.most_clipped, own.most_clipped);
-    auto checkpoint = engine->scaled ? engine->scaled : engine->model->checkpoint();
+    auto checkpoint = engine->scaled ? engine->scaled : engine->checkpoint();
     auto made = kaiju::Calibration::create(*checkpoint, own);
     if (!made.ok()) return made.status();
     *out = new kaiju_calibration{std::move(checkpoint), std::move(made).value()};

@@ -262,11 +262,26 @@ void kaiju_engine_wake(kaiju_engine* engine) {
 kaiju_status kaiju_engine_set_head(kaiju_engine* engine, const char* path, kaiju_error** error) {
   return guard(error, [&]() -> Status {
     if (!engine) return missing("engine");
-    const auto& own = engine->model->checkpoint();
+    const auto& own = engine->checkpoint();
     if (!path) return engine->engine->set_head(own);
     const auto headed = kaiju::with_head(own, path);
     if (!headed.ok()) return headed.status();
     return engine->engine->set_head(*headed);
+  });
+}
+
+kaiju_status kaiju_engine_update_weights(kaiju_engine* engine, const void* update, size_t size,
+                                         kaiju_error** error) {
+  return guard(error, [&]() -> Status {
+    if (!engine) return missing("engine");
+    KAIJU_TRY(check_span("update", update, size));
+    auto updated =
+        kaiju::with_update(engine->checkpoint(), {static_cast<const std::byte*>(update), size});
+    if (!updated.ok()) return updated.status();
+    KAIJU_TRY(engine->engine->set_weights(*updated));
+    engine->updated = std::move(updated).value();
+    engine->scaled.reset();
+    return {};
   });
 }
 

@@ -44,10 +44,16 @@ struct kaiju_engine {
   std::deque<kaiju_polled_event>
       polled;  // what the last poll's pointers point into; used again by the next
   std::shared_ptr<const char> open;  // until the handle is destroyed
-  // With the scales of kaiju_engine_set_scales; null: the model's.
+  // With the scales of kaiju_engine_set_scales; null: those of `checkpoint()`.
   std::shared_ptr<const kaiju::Checkpoint> scaled = nullptr;
+  // Of the last kaiju_engine_update_weights; null: the model's.
+  std::shared_ptr<const kaiju::Checkpoint> updated = nullptr;
   std::vector<kaiju::CacheEvent> cache_events =
       {};  // that the pointers of the last ones point into
+
+  const std::shared_ptr<const kaiju::Checkpoint>& checkpoint() const {
+    return updated ? updated : model->checkpoint();
+  }
 };
 
 struct kaiju_session {

@@ -947,6 +947,18 @@ KAIJU_API kaiju_status kaiju_engine_describe(const kaiju_engine* engine, kaiju_e
  * kaiju_session_save for steps apply. */
 KAIJU_API kaiju_status kaiju_engine_set_head(kaiju_engine* engine, const char* path,
                                              kaiju_error** error);
+/* Applies a weight update (docs/checkpoint.md, "Weight updates") between two steps: the engine then
+ * computes what a file of the new weights gives.  The first update is for the weights of the model;
+ * each later one is for what the one before made, and has the next number.  Replies under way go on
+ * from the tokens that they have, which the next steps compute anew; KV of the weights before is
+ * never found again.  A head or scales that were given before are given up, because they are for
+ * the weights before.  The engine keeps the new weights in memory of its own; `update` is borrowed
+ * for the call.  Returns KAIJU_INVALID_ARGUMENT for an update of other weights or out of order,
+ * KAIJU_BAD_MODEL for a damaged one, KAIJU_UNSUPPORTED if the model was loaded with a head or scales
+ * of another file; these leave the engine as it was.  The rules of kaiju_session_save for steps
+ * apply: one thread at a time may call this function. */
+KAIJU_API kaiju_status kaiju_engine_update_weights(kaiju_engine* engine, const void* update,
+                                                   size_t size, kaiju_error** error);
 /* Looks at the next part of the weights as they are in memory, of `most_bytes` or somewhat more,
  * round and round, and compares it with what was loaded.  *bytes: how much this call has looked at;
  * *whole: 1 if it has ended a pass over all weights; both may be NULL.  Call it when there is nothing

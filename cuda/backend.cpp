@@ -64,6 +64,7 @@ Room room_of(Matmul matmul) {
     case Matmul::kV:
       return Room::kV;
     case Matmul::kGate:
+    case Matmul::kInputGate:
       return Room::kGate;
     case Matmul::kUp:
       return Room::kUp;

@@ -118,10 +118,10 @@ class CudaBackend {
   }
   void quantise_rows(const QuantiseRows& args) {
     launch("quantising rows",
-           [&](cudaStream_t s) { return cuda::quantise_rows(s, device_->chip(), args, shared_most()); });
+           [&](cudaStream_t s) { return cuda::quantise_rows(s, device_->chip(), args, shared_most(args.to)); });
   }
   void gate_rows(const GateRows& args) {
-    launch("gates", [&](cudaStream_t s) { return cuda::gate_rows(s, device_->chip(), args, shared_most()); });
+    launch("gates", [&](cudaStream_t s) { return cuda::gate_rows(s, device_->chip(), args, shared_most(args.to)); });
   }
   void add_rows(const AddRows& args) {
     launch("adding rows", [&](cudaStream_t s) { return cuda::add_rows(s, device_->chip(), args); });
@@ -183,7 +183,9 @@ class CudaBackend {
     args.sums = exchange_->begin(rows, scale);
     multiply(kind, args, w.row_sum);
   }
-  SharedMost shared_most() const { return exchange_ ? exchange_->shared_most() : SharedMost{}; }
+  SharedMost shared_most(const Quantiser& to) const {
+    return exchange_ && !to.is_whole ? exchange_->shared_most() : SharedMost{};
+  }
   bool has_begun_sums() const { return exchange_ && exchange_->has_begun(); }
 
   bool is_cublaslts(int32_t rows, int32_t out, int32_t in) { return cublaslt_ && cublaslt_->serves(rows, out, in); }

@@ -62,6 +62,9 @@ class CudaExecutor final : public Executor {
   Status set_scales(const std::shared_ptr<const Checkpoint>& checkpoint) override {
     return workers_->set_scales(checkpoint);
   }
+  Status set_weights(const std::shared_ptr<const Checkpoint>& checkpoint) override {
+    return workers_->set_weights(checkpoint);
+  }
   Status count_kv(BlockKind kind, BlockId block, KvCounts& counts) override {
     return workers_->count_kv(kind, block, counts);
   }

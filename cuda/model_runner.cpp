@@ -60,15 +60,26 @@ Result<ModelRunner> ModelRunner::make(std::shared_ptr<Device> device, Weights we
     made.backend_.share_sums(made.exchange_.get());
     return made;
   }
-  const Workspace& workspace = made.workspace_;
-  Result<std::optional<OneRowStep>> one_row = OneRowStep::make(
-      made.device_, made.weights_,
-      {made.pool_.slots(), workspace.angles, workspace.at<arith::bf16>(Room::kStream), made.logits_.data()});
-  if (!one_row.ok()) return one_row.status();
-  made.one_row_ = std::move(one_row).value();
-  KAIJU_TRY(made.backend_.choose_matmuls(made.weights_, workspace, info.step_tokens, made.logits_.data(), logit_rows,
-                                         sizes.products_file));
+  KAIJU_TRY(made.describe_one_row());
+  KAIJU_TRY(made.backend_.choose_matmuls(made.weights_, made.workspace_, info.step_tokens, made.logits_.data(),
+                                         logit_rows, sizes.products_file));
   return made;
+}
+
+Status ModelRunner::describe_one_row() {
+  Result<std::optional<OneRowStep>> one_row = OneRowStep::make(
+      device_, weights_, {pool_.slots(), workspace_.angles, workspace_.at<arith::bf16>(Room::kStream), logits_.data()});
+  if (!one_row.ok()) return one_row.status();
+  one_row_ = std::move(one_row).value();
+  return {};
+}
+
+Status ModelRunner::set_weights(Weights from, bool& is_rerecorded) {
+  is_rerecorded = !same_scalars(weights_, from);
+  const Status copied = overwrite(from, split_, device_->stream(), weight_memory_);
+  if (!copied.ok()) return internal_error("the weights on the GPU were replaced in part: " + copied.message());
+  weights_ = std::move(from);
+  return is_rerecorded && split_.is_whole() ? describe_one_row() : Status();
 }
 
 Status ModelRunner::take_workspaces(const ExecutorInfo& info, int32_t row_capacity) {

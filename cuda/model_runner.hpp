@@ -34,6 +34,9 @@ class ModelRunner {
   const DeviceBuffer<std::byte>& weight_memory() const { return weight_memory_; }
   // Waits for the device.
   Status set_classifier(const Weights& from) { return copy_classifier(from, weights_, device_->stream()); }
+  // All weights of another checkpoint of the same config. Where is_rerecorded, kernels take other constants by value,
+  // and recorded graphs have to be recorded anew. An error is final: the weights may have been replaced in part.
+  Status set_weights(Weights from, bool& is_rerecorded);
   Status set_kv_scales(Weights& from) { return copy_kv_scales(from, split_, weights_, device_->stream()); }
   const float* logits() const { return logits_.data(); }  // [logit_rows, vocab_size]
   int32_t logit_rows() const { return logit_rows_; }
@@ -77,6 +80,7 @@ class ModelRunner {
   ModelRunner(std::shared_ptr<Device> device, CudaBackend backend, KvPool pool);
   Status take_workspaces(const ExecutorInfo& info, int32_t row_capacity);
   Status take_rotary(int32_t rows);
+  Status describe_one_row();
   void compute_logits(const std::byte* x, int32_t rows);
   void fill_angles(const Batch& batch);
   // Row `row` of the residual stream.

@@ -44,7 +44,7 @@ class StagedBackend::Call {
     const auto count = static_cast<size_t>(rows), width = static_cast<size_t>(y.width);
     Outputs there = y;
     there.sums = in(y.sums, (y.wide ? 2 : 1) * count * width);
-    there.scale = in(y.scale, count);
+    there.scale = in_or_null(y.scale, count);
     there.bias = in_or_null(y.bias, width);
     return there;
   }
@@ -220,10 +220,11 @@ void StagedBackend::attend(const AttentionArgs& args, const Batch& batch, const 
 void StagedBackend::embed_rows(const EmbedRows& args) {
   Call call(*this);
   const auto rows = static_cast<size_t>(args.rows), width = static_cast<size_t>(args.width);
-  const auto vocab = static_cast<size_t>(*std::max_element(args.tokens, args.tokens + rows)) + 1;
+  const auto last = static_cast<size_t>(*std::max_element(args.tokens, args.tokens + rows)),
+             table_rows = last * static_cast<size_t>(args.each) + 1;
   EmbedRows there = args;
-  there.weight = call.in(args.weight, vocab * width);
-  there.factor = call.in(args.factor, vocab);
+  there.weight = call.in(args.weight, table_rows * width);
+  there.factor = call.in(args.factor, table_rows);
   there.tokens = call.in(args.tokens, rows);
   there.x = call.out<float>(rows * width);
   backend_.embed_rows(there);
@@ -244,10 +245,13 @@ void StagedBackend::norm_rows(const NormRows& args) {
 
 void StagedBackend::quantise_rows(const QuantiseRows& args) {
   Call call(*this);
+  const size_t count = static_cast<size_t>(args.rows) * static_cast<size_t>(args.width);
   QuantiseRows there = args;
-  there.values = call.in(args.values, static_cast<size_t>(args.rows) * static_cast<size_t>(args.width));
+  there.values = call.in(args.values, count);
+  if (args.scratch) there.scratch = call.out<float>(count);
   there.to = call.out(args.to, args.rows, args.width);
   backend_.quantise_rows(there);
+  if (args.scratch) call.back(args.values, there.values, count);
   call.back(args.to, there.to, args.rows, args.width);
 }
 

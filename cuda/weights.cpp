@@ -43,6 +43,8 @@ class Mover {
     move(data, values.size());
     values = {data, values.size()};
   }
+  // Rows that are read one at a time, and never multiplied: without their sums.
+  void table(Matrix& rows) { move(rows.weight, static_cast<size_t>(rows.out) * static_cast<size_t>(rows.in)); }
   void operator()(Linear& linear) {
     (*this)(static_cast<Matrix&>(linear));
     factors(linear);
@@ -261,6 +263,12 @@ void walk(Weights& weights, const Split& split, Mover& move) {
     move.factors(weights.output);
   }
   move(weights.final_gain);
+  if (InputWeights& inputs = weights.inputs; inputs.embed.weight) {
+    move.table(inputs.embed);
+    move(inputs.embed_scale);
+    move(inputs.projection);
+    move(inputs.gain);
+  }
   if (weights.classifier.weight) move(weights.classifier);
   for (int32_t index = 0; index < static_cast<int32_t>(weights.layers.size()); ++index) {
     LayerWeights& layer = weights.layers[static_cast<size_t>(index)];
@@ -275,9 +283,20 @@ void walk(Weights& weights, const Split& split, Mover& move) {
   }
 }
 
+// Copies weights whose vectors have been cut to memory of their size.
+Status fill(Weights& weights, const Split& split, cudaStream_t stream, DeviceBuffer<std::byte>& memory) {
+  Mover move(*weights.checkpoint, memory.data(), stream);
+  walk(weights, split, move);
+  KAIJU_TRY(move.status());
+  weights.config = part_of(weights.config, split);
+  weights.constants.clear();
+  weights.checkpoint.reset();
+  return {};
+}
+
 // Copies to a place of the weights on the GPU.
 template <class T>
-Status overwrite(const T* source, const T* target, size_t count, cudaStream_t stream) {
+Status overwrite_values(const T* source, const T* target, size_t count, cudaStream_t stream) {
   return copied(cudaMemcpyAsync(const_cast<T*>(target), source, count * sizeof(T), cudaMemcpyHostToDevice, stream));
 }
 
@@ -288,18 +307,29 @@ Status upload(Weights& weights, const Split& split, cudaStream_t stream, DeviceB
   Mover measure;
   walk(weights, split, measure);
   KAIJU_TRY(take(memory, measure.bytes(), "the weights"));
-  Mover move(*weights.checkpoint, memory.data(), stream);
-  walk(weights, split, move);
-  KAIJU_TRY(move.status());
-  weights.config = part_of(weights.config, split);
-  weights.constants.clear();
-  weights.checkpoint.reset();
-  return {};
+  return fill(weights, split, stream, memory);
+}
+
+Status overwrite(Weights& weights, const Split& split, cudaStream_t stream, DeviceBuffer<std::byte>& memory) {
+  cut_vectors(weights, split);
+  return fill(weights, split, stream, memory);
+}
+
+bool same_scalars(const Weights& a, const Weights& b) {
+  bool same = a.final_in == b.final_in && a.inputs.step == b.inputs.step &&
+              a.inputs.projection.step == b.inputs.projection.step && a.output.step == b.output.step &&
+              a.layers.size() == b.layers.size();
+  for (size_t i = 0; same && i < a.layers.size(); ++i) {
+    const LayerWeights &one = a.layers[i], &other = b.layers[i];
+    same = one.attn_in == other.attn_in && one.ffn_in == other.ffn_in && one.z == other.z && one.steps == other.steps;
+    for (size_t m = 0; same && m < one.matmuls.size(); ++m) same = one.matmuls[m].step == other.matmuls[m].step;
+  }
+  return same;
 }
 
 Status copy_classifier(const Weights& from, Weights& to, cudaStream_t stream) {
   const auto copy = [&](const auto* source, const auto* target, size_t count) {
-    return overwrite(source, target, count, stream);
+    return overwrite_values(source, target, count, stream);
   };
   const auto out = static_cast<size_t>(from.classifier.out), in = static_cast<size_t>(from.classifier.in);
   std::vector<int8_t> weight(out * in);  // read from the file, which may have been cut short
@@ -316,7 +346,7 @@ Status copy_classifier(const Weights& from, Weights& to, cudaStream_t stream) {
 Status copy_kv_scales(Weights& from, const Split& split, const Weights& to, cudaStream_t stream) {
   cut_vectors(from, split);
   const auto copy = [&](std::span<const float> source, std::span<const float> target) {
-    return overwrite(source.data(), target.data(), source.size(), stream);
+    return overwrite_values(source.data(), target.data(), source.size(), stream);
   };
   for (size_t i = 0; i < to.slots.size(); ++i) {
     KAIJU_TRY(copy(from.slots[i].k_inverse, to.slots[i].k_inverse));

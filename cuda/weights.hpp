@@ -15,6 +15,13 @@ namespace kaiju::cuda {
 // dimensions to those of the part.
 Status upload(Weights& weights, const Split& split, cudaStream_t stream, DeviceBuffer<std::byte>& memory);
 
+// Copies other weights of the same config over those in `memory`, and turns the views of `weights` there: every address
+// stays what it was.
+Status overwrite(Weights& weights, const Split& split, cudaStream_t stream, DeviceBuffer<std::byte>& memory);
+
+// Whether two models have equal constants of those that kernels take by value: in recorded graphs they are fixed.
+bool same_scalars(const Weights& a, const Weights& b);
+
 // Copies the classifier of `from`, which is in host memory, to the place of the one of `to` on the GPU. Waits for the
 // stream.
 Status copy_classifier(const Weights& from, Weights& to, cudaStream_t stream);

@@ -41,12 +41,17 @@ Result<std::unique_ptr<Worker>> Worker::make(std::shared_ptr<Device> device, Wei
 
 Status Worker::record(const ExecutorSizes& sizes) {
   const CurrentDevice current(device_->index());
-  const StepGraphs::Parts recorded{*device_, runner_, inputs_, outputs_};
-  load_kernels(recorded, lists_, info_);
-  Result<StepGraphs> graphs = StepGraphs::make(recorded, most_graph_rows(sizes));
+  load_kernels({*device_, runner_, inputs_, outputs_}, lists_, info_);
+  graph_rows_ = most_graph_rows(sizes);
+  KAIJU_TRY(record_graphs());
+  device_->creation_done();
+  return {};
+}
+
+Status Worker::record_graphs() {
+  Result<StepGraphs> graphs = StepGraphs::make({*device_, runner_, inputs_, outputs_}, graph_rows_);
   if (!graphs.ok()) return graphs.status();
   graphs_ = std::move(graphs).value();
-  device_->creation_done();
   return {};
 }
 
@@ -135,6 +140,16 @@ void Worker::answer(const StepPlan& plan, const Slots& slots, int32_t turn, cons
 Status Worker::set_head(const std::shared_ptr<const Checkpoint>& checkpoint) {
   const CurrentDevice current(device_->index());
   KAIJU_TRY(runner_.set_classifier(Weights::classifier_from(checkpoint)));
+  return sum_weights();
+}
+
+Status Worker::set_weights(const std::shared_ptr<const Checkpoint>& checkpoint) {
+  const CurrentDevice current(device_->index());
+  Result<Weights> read = Weights::from(checkpoint);
+  if (!read.ok()) return read.status();
+  bool is_rerecorded = false;
+  KAIJU_TRY(runner_.set_weights(std::move(*read), is_rerecorded));
+  if (is_rerecorded) KAIJU_TRY(record_graphs());
   return sum_weights();
 }
 

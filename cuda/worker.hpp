@@ -72,6 +72,8 @@ class Worker {
               StepResult& answer);
   // As Executor::set_head().
   Status set_head(const std::shared_ptr<const Checkpoint>& checkpoint);
+  // As Executor::set_weights().
+  Status set_weights(const std::shared_ptr<const Checkpoint>& checkpoint);
   // As Executor::set_scales().
   Status set_scales(const std::shared_ptr<const Checkpoint>& checkpoint);
   // As Executor::count_kv(), of the KV heads that this GPU has, and no GPU before it.
@@ -99,6 +101,7 @@ class Worker {
   };
   Worker(Parts parts, const ExecutorInfo& info, int32_t draw_threads);
 
+  Status record_graphs();
   Status sum_weights();
   const Graph* graph_of(const CheckedStep& step) const {
     return step.graph_rows > 0 && graphs_ ? graphs_->find(step.graph_rows, is_one_kernel(step)) : nullptr;
@@ -113,6 +116,7 @@ class Worker {
   StepOutputs outputs_;
   HostSampling host_sampling_;
   Transfers transfers_;
+  int32_t graph_rows_ = 0;  // of the largest graph
   std::optional<StepGraphs> graphs_;
   StepInputs::Placed placed_;  // of the step being launched
   WeightSums sums_;

@@ -137,6 +137,11 @@ Status WorkerGroup::set_scales(const std::shared_ptr<const Checkpoint>& checkpoi
   return {};
 }
 
+Status WorkerGroup::set_weights(const std::shared_ptr<const Checkpoint>& checkpoint) {
+  for (const Member& member : members_) KAIJU_TRY(member.worker->set_weights(checkpoint));
+  return {};
+}
+
 Status WorkerGroup::count_kv(BlockKind kind, BlockId block, KvCounts& counts) {
   for (const Member& member : members_) KAIJU_TRY(member.worker->count_kv(kind, block, counts));
   return {};

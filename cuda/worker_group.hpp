@@ -33,6 +33,7 @@ class WorkerGroup {
   // As the functions of Executor.
   Status set_head(const std::shared_ptr<const Checkpoint>& checkpoint);
   Status set_scales(const std::shared_ptr<const Checkpoint>& checkpoint);
+  Status set_weights(const std::shared_ptr<const Checkpoint>& checkpoint);
   Status count_kv(BlockKind kind, BlockId block, KvCounts& counts);
   Result<Scrubbed> scrub(size_t most_bytes);
   Result<HostMemory> host_memory(size_t bytes, const char* what);

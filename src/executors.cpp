@@ -27,7 +27,8 @@ constexpr int32_t kMostThreads = 256;
 // destroying it leaves everything as it is.
 class ProcessExecutor final : public Executor {
  public:
-  explicit ProcessExecutor(std::unique_ptr<Executor> executor) : executor_(std::move(executor)) {}
+  ProcessExecutor(std::unique_ptr<Executor> executor, const Checkpoint& checkpoint)
+      : executor_(std::move(executor)), form_(form_of(checkpoint)) {}
   ~ProcessExecutor() override {
     if (!process_.is_this()) (void)executor_.release();
   }
@@ -54,6 +55,13 @@ class ProcessExecutor final : public Executor {
     KAIJU_TRY(check_process());
     return executor_->set_scales(checkpoint);
   }
+  Status set_weights(const std::shared_ptr<const Checkpoint>& checkpoint) override {
+    KAIJU_TRY(check_process());
+    if (form_of(*checkpoint) != form_)
+      return invalid_argument(
+          "the weights are of a model with another config, rotary frequencies or tokenizer: make a new engine");
+    return executor_->set_weights(checkpoint);
+  }
   Status count_kv(BlockKind kind, BlockId block, KvCounts& counts) override {
     KAIJU_TRY(check_process());
     return executor_->count_kv(kind, block, counts);
@@ -69,9 +77,17 @@ class ProcessExecutor final : public Executor {
 
  private:
   Status check_process() const { return process_.check("the executor"); }
+  // What other weights must have in common with those that the executor was made with.
+  static std::string form_of(const Checkpoint& checkpoint) {
+    std::string form = config_to_json(checkpoint.config());
+    for (const TensorInfo& tensor : checkpoint.tensors())
+      if (tensor.name.starts_with("rope.") || tensor.name == "tokenizer") form += tensor.digest;
+    return form;
+  }
 
   OwnerProcess process_;
   std::unique_ptr<Executor> executor_;
+  std::string form_;
 };
 
 int64_t blocks_for(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
@@ -378,7 +394,7 @@ Result<std::unique_ptr<Executor>> make_executor(std::shared_ptr<const Checkpoint
     Answer made = make_checked(checkpoint, options);
     if (made.ok()) {
       KAIJU_TRY(checkpoint->check_unchanged());  // a GPU's copy of the weights is of what was verified
-      return std::unique_ptr<Executor>(std::make_unique<ProcessExecutor>(std::move(made).value()));
+      return std::unique_ptr<Executor>(std::make_unique<ProcessExecutor>(std::move(made).value(), *checkpoint));
     }
     if (made.status().code() != StatusCode::kOutOfMemory) return made;
     return Status(StatusCode::kOutOfMemory,

@@ -158,9 +158,10 @@ __device__ __forceinline__ int32_t row_of_block() { return static_cast<int32_t>(
 __global__ void __launch_bounds__(kThreads) embed_rows_kernel(const __grid_constant__ EmbedRows args) {
   let_next_start();
   wait_for_inputs();
-  const int32_t row = row_of_block(), token = args.tokens[row];
-  const int8_t* bytes = args.weight + int64_t{token} * args.width;
-  const float factor = args.factor[token];
+  const int32_t row = row_of_block();
+  const int64_t from = int64_t{args.tokens[row]} * args.each;
+  const int8_t* bytes = args.weight + from * args.width;
+  const float factor = args.factor[from];
   float* x = args.x + int64_t{row} * args.width;
   transform_row(
       args.width, args.hadamard, [&](int32_t i) { return arith::mul(static_cast<float>(bytes[i]), factor); },
@@ -181,8 +182,10 @@ __global__ void __launch_bounds__(kThreads)
     quantise_rows_kernel(const __grid_constant__ QuantiseRows args, const __grid_constant__ SharedMost most) {
   let_next_start();
   wait_for_inputs();
-  float* x = args.values + int64_t{row_of_block()} * args.width;
-  quantise_row(x, args.width, args.to, row_of_block(), [&](int32_t i) { return x[i]; }, most);
+  const int64_t at = int64_t{row_of_block()} * args.width;
+  const float* x = args.values + at;
+  quantise_row((args.scratch ? args.scratch : args.values) + at, args.width, args.to, row_of_block(),
+               [&](int32_t i) { return x[i]; }, most);
   leave(most);
 }
 

@@ -83,12 +83,12 @@ __device__ __forceinline__ Bf16Run<kCount> residuals_added(const Bf16Run<kCount>
 // store_sum() for kCount neighbouring outputs of `row`; `at` = row * out + first output, a multiple of kCount. `before`
 // is what was there, where the matmul adds to it.
 template <MatmulKind kKind, int kCount>
-__device__ __forceinline__ void store_sums(const MatmulArgs& args, int32_t row, int64_t at, const int32_t (&sum)[kCount],
-                                           const float (&scale)[kCount], const Bf16Run<kCount>& before) {
+__device__ __forceinline__ void store_sums(const MatmulArgs& args, int32_t row, int64_t at,
+                                           const int32_t (&sum)[kCount], const float (&scale)[kCount],
+                                           const Bf16Run<kCount>& before) {
   if constexpr (kStoresSums<kKind>) {
 #pragma unroll
-    for (int i = 0; i < kCount; i += 4)
-      send_sums(args, row, at + i, int4{sum[i], sum[i + 1], sum[i + 2], sum[i + 3]});
+    for (int i = 0; i < kCount; i += 4) send_sums(args, row, at + i, int4{sum[i], sum[i + 1], sum[i + 2], sum[i + 3]});
   } else if constexpr (kKind == MatmulKind::kLinear) {
     auto* out = reinterpret_cast<float4*>(static_cast<float*>(args.result) + at);
 #pragma unroll

@@ -63,6 +63,8 @@ std::optional<int> parse_args(int argc, char** argv, Args& args) {
                            return not_utf8(text);
                          });
   CLI::Option* json = app.add_flag("--json", args.json, "print one line of JSON for each turn")->option_text(" ");
+  list->excludes(option("--swipe-log", args.swipe_log, "FILE",
+                        "append what you retried, and what you went on with, for training (default: no log)"));
   app.add_flag("--verbose", args.verbose, "show the machine, and tokens and speed after each turn");
   app.option_defaults()->group("Replies");
   option("--max-tokens", sampling.max_tokens, "N", fmt::format("longest reply (default: {})", sampling.max_tokens))

@@ -14,6 +14,7 @@ struct Args {
   std::string character;  // file or name; empty: the first one
   std::string characters_folder;
   std::string backend = "auto", products_file;
+  std::string swipe_log;  // path; empty: none
   int64_t threads = 0;
   std::vector<std::string> say;
   bool json = false;

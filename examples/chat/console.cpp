@@ -19,6 +19,7 @@
 #include "../tools/text_input.hpp"
 #include "printer.hpp"
 #include "report.hpp"
+#include "swipe_log.hpp"
 #include "terminal.hpp"
 #include "transcript.hpp"
 
@@ -124,6 +125,7 @@ class Loop {
     if (text[0] == '/') return command(text);
     if (terminal_ && (text == "quit" || text == "exit" || text == "help"))
       throw Problem(fmt::format("the command is /{0}; to say \"{0}\", put a space before it", text));
+    log_swiped();
     reply([&](const Conversation::OnText& on_text) { return talk_.say(text, on_text); });
     return true;
   }
@@ -176,21 +178,33 @@ class Loop {
         2);
   }
 
+  // The user goes on: the reply before is the one that was kept.
+  void log_swiped() {
+    const std::vector<std::string> swiped = std::exchange(swiped_, {});
+    if (!console_.args.swipe_log.empty() && !swiped.empty())
+      log_swipes(path_of(console_.args.swipe_log), talk_.card(), talk_.turns(), swiped);
+  }
+
   void retry(const std::string&) {
     const std::string before = talk_.turns().empty() ? "" : talk_.turns().back().reply;
     reply([&](const Conversation::OnText& on_text) { return talk_.retry(on_text); });
+    if (!before.empty() && talk_.turns().back().reply != before) swiped_.push_back(before);
     if (terminal_ && talk_.turns().back().reply == before)
       note("  The same reply came again. With a higher --temperature replies differ more.\n\n", 2);
   }
 
   void edit(const std::string& text) {
-    if (!text.empty()) return reply([&](const Conversation::OnText& on_text) { return talk_.edit(text, on_text); });
+    if (!text.empty()) {
+      reply([&](const Conversation::OnText& on_text) { return talk_.edit(text, on_text); });
+      return swiped_.clear();
+    }
     if (!reader_ || !reader_->edits()) throw Problem("give the new text after /edit");
     begun_ = "/edit " + talk_.last_said();
   }
 
   void undo(const std::string&) {
     answer(fmt::format("  Forgotten: {}\n", talk_.undo()), 2);
+    swiped_.clear();
     unsaved_ = true;
   }
 
@@ -270,6 +284,7 @@ class Loop {
 
   void begin(Conversation talk, const std::string& file) {
     talk_ = std::move(talk);
+    swiped_.clear();
     file_ = file;
     unsaved_ = false;
   }
@@ -341,7 +356,8 @@ class Loop {
   bool terminal_;
   Printer printer_;
   Totals totals_;
-  std::vector<LabelScore> scores_;  // of the last reply
+  std::vector<LabelScore> scores_;   // of the last reply
+  std::vector<std::string> swiped_;  // replies that were retried since the user said something
   std::string begun_;
   std::string file_;      // that this chat was saved to or loaded from
   bool unsaved_ = false;  // has changed since

@@ -28,6 +28,8 @@ def compare(model: FloatModel, path: str, ids: np.ndarray, done: Callable[[], No
     def ignore(layer: int, what: str, values: np.ndarray) -> None:
         pass
 
+    model.read_inputs(ids, expected)
+    int8.read_inputs(np.concatenate([ids, ids]), np.concatenate([x, x]))
     with np.errstate(over="ignore", invalid="ignore"):
         for layer in range(config.layers):
             both = int8.layer(layer, np.concatenate([expected, x]), [count, count], ignore)

@@ -118,7 +118,7 @@ def convert_matrices(source: Source, out: CheckpointFile, processes: int, progre
     try:
         tasks = []
         for name, _ in largest_first:
-            its_block = 1 if name == "embed" and not config.tied else block
+            its_block = 1 if name == "inputs.embed" or (name == "embed" and not config.tied) else block
             tasks.append(pool.submit(_convert, name, its_block, out.offset(native.matrix_name(name) + ".weight")))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         for task in concurrent.futures.as_completed(tasks):

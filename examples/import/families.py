@@ -41,11 +41,17 @@ _HF_GEMMA_LAYER = _HF_LAYER | {
     "ffn.norm_gain": "pre_feedforward_layernorm.weight",
     "ffn.post_norm_gain": "post_feedforward_layernorm.weight",
     "factor": "layer_scalar",
+    "inputs.gate": "per_layer_input_gate",
+    "inputs.out": "per_layer_projection",
+    "inputs.post_norm_gain": "post_per_layer_input_norm.weight",
 }
 _HF_MODEL = {
     "embed.weight": "model.embed_tokens.weight",
     "output.weight": "lm_head.weight",
     "final.norm_gain": "model.norm.weight",
+    "inputs.embed.weight": "model.embed_tokens_per_layer.weight",
+    "inputs.projection.weight": "model.per_layer_model_projection.weight",
+    "inputs.norm_gain": "model.per_layer_projection_norm.weight",
 }
 _GGUF_LAYER = {
     "attn.q": "attn_q",
@@ -87,6 +93,13 @@ def huggingface_name(canonical: str, family: str) -> str:
 def gain_offset(family: str) -> float:
     """What is added to the gains of norms in Hugging Face's files. GGUF's have it already."""
     return 1.0 if family == "gemma3" else 0.0
+
+
+def weight_factor(matrix: str, config: ModelConfig) -> float:
+    """What the matrix of Hugging Face's files is multiplied by, which the model does to what comes of it."""
+    if matrix == "inputs.embed":
+        return gemma.embed_factor(config.layer_inputs)
+    return config.d_model**-0.5 if matrix == "inputs.projection" else 1.0
 
 
 def gguf_name(canonical: str) -> str:

@@ -41,6 +41,7 @@ class FloatModel:
         self.source = source
         self.config = config or source.config
         self._kv: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # of the layers that ran last, by layer
+        self._inputs = np.zeros(0, np.float32)  # of layers: [tokens, layers, width]
 
     # Operations
 
@@ -148,11 +149,28 @@ class FloatModel:
             h = np.square(np.maximum(up, 0))
         return self._normed_after(self.linear(h, p + "down"), p)
 
+    def read_inputs(self, ids: np.ndarray, x: np.ndarray) -> None:
+        """The layers' own inputs, of token ids and their embeddings, for `layer`."""
+        if not self.config.layer_inputs:
+            return
+        config, rows = self.config, ids[:, None] * self.config.layers + np.arange(self.config.layers)
+        y = self.linear(x, "inputs.projection").reshape(len(ids), config.layers, config.layer_inputs)
+        y = rms_norm(y, config.norm_eps, self.source.rows("inputs.norm_gain"))
+        own = self.source.gather("inputs.embed.weight", rows.reshape(-1)).reshape(y.shape)
+        self._inputs = (own + y) * np.float32(2**-0.5)
+
+    def _input(self, layer: int, x: np.ndarray) -> np.ndarray:
+        p, act = f"layers.{layer}.inputs.", gelu if self.config.activation == GELU_GATED else silu
+        h = act(self.linear(x, p + "gate")) * self._inputs[:, layer]
+        return rms_norm(self.linear(h, p + "out"), self.config.norm_eps, self.source.rows(p + "post_norm_gain"))
+
     def layer(self, layer: int, x: np.ndarray, lengths: list[int], observe: Observer) -> np.ndarray:
-        """The residual after the layer, of the residual before it."""
+        """The residual after the layer, of the residual before it. The tokens are those of the last read_inputs."""
         gain, eps = self.source.rows, self.config.norm_eps
         x = x + self._attention(layer, rms_norm(x, eps, gain(f"layers.{layer}.attn.norm_gain")), lengths, observe)
         x = x + self._ffn(layer, rms_norm(x, eps, gain(f"layers.{layer}.ffn.norm_gain")))
+        if self.config.layer_inputs:
+            x = x + self._input(layer, x)
         x *= np.float32(self.config.each[layer].factor)
         if not np.isfinite(x).all():
             raise Refused(f"layer {layer} of the model gives values that are not finite; the weights are damaged")
@@ -161,8 +179,10 @@ class FloatModel:
 
     def hidden(self, sequences: list[np.ndarray], observe: Observer = lambda layer, what, values: None) -> np.ndarray:
         """Final normed rows of all tokens, [tokens, d_model]. `sequences` are token ids, each one text."""
-        x, lengths = self.embed(np.concatenate(sequences)), [len(ids) for ids in sequences]
+        ids, lengths = np.concatenate(sequences), [len(ids) for ids in sequences]
+        x = self.embed(ids)
         with np.errstate(over="ignore", invalid="ignore"):
+            self.read_inputs(ids, x)
             for layer in range(self.config.layers):
                 x = self.layer(layer, x, lengths, observe)
         return rms_norm(x, self.config.norm_eps, self.source.rows("final.norm_gain"))

@@ -78,15 +78,19 @@ def _ropes(fields: Fields, context: int, share: float) -> tuple[Rope, Rope]:
     return found[0], found[1]
 
 
-def _refuse_other_gemma4(fields: Fields, kind: str) -> None:
+def _refuse_other_gemma4(fields: Fields) -> None:
     """The models of the family that have more than kaiju computes."""
     if fields.flag("enable_moe_block", False):
         raise refuse_model("gemma4moe", fields.where)
-    if kind == "gemma4_text" and fields.whole("hidden_size_per_layer_input", 0, _WIDTH, 256):
-        raise Refused(
-            f"{fields.where}: the model has embeddings for every layer (Gemma 4 E2B and E4B), which kaiju does not "
-            "compute yet; use Gemma 4 12B or Gemma 3 4B"
-        )
+
+
+def _layer_inputs(fields: Fields, kind: str, vocab_size: int) -> int:
+    """The width of the layers' own embeddings, which E2B and E4B have."""
+    width = fields.whole("hidden_size_per_layer_input", 0, _WIDTH, 256) if kind == "gemma4_text" else 0
+    tokens = fields.whole("vocab_size_per_layer_input", 1, 1 << 20, 262144)
+    if width and tokens != vocab_size:
+        raise fields.wrong("vocab_size_per_layer_input", f"the other embedding has {vocab_size} tokens")
+    return width
 
 
 def _of_global_layers(fields: Fields, layer: int, shares_values: bool) -> tuple[int, int | None]:
@@ -153,16 +157,17 @@ def from_huggingface(fields: Fields, name: str) -> ModelConfig:
     if not fields.flag("tie_word_embeddings", True):
         raise fields.wrong("tie_word_embeddings", f"kaiju reads {family} with the embedding as output matrix")
     if family == "gemma4":
-        _refuse_other_gemma4(fields, kind)
+        _refuse_other_gemma4(fields)
     head_dim, kv_heads = fields.whole("head_dim", 1, _WIDTH, 256), fields.whole("num_key_value_heads", 1, _WIDTH, 4)
     context = fields.whole("max_position_embeddings", 1, _CONTEXT, 1 << 18 if "unified" in kind else 1 << 17)
     bias = fields.flag("attention_bias", False)
     query_scalar = fields.number("query_pre_attn_scalar", 1, 1e6, 256.0)
+    vocab_size = fields.whole("vocab_size", 1, 1 << 20, 262208 if family == "gemma3" else 262144)
     return _config(
         family,
         1 / math.sqrt(query_scalar) if family == "gemma3" else 1.0,
         name=fields.text("_name_or_path", None) or name,
-        vocab_size=fields.whole("vocab_size", 1, 1 << 20, 262208 if family == "gemma3" else 262144),
+        vocab_size=vocab_size,
         d_model=fields.whole("hidden_size", 1, _WIDTH, 2304),
         n_heads=fields.whole("num_attention_heads", 1, _WIDTH, 8),
         n_kv_heads=kv_heads,
@@ -176,6 +181,7 @@ def from_huggingface(fields: Fields, name: str) -> ModelConfig:
         value_norms=family == "gemma4",
         layer_factors=family == "gemma4",
         logit_cap=fields.number("final_logit_softcapping", 1, 1e6, 0.0),
+        layer_inputs=_layer_inputs(fields, kind, vocab_size) if family == "gemma4" else 0,
     )
 
 

@@ -78,7 +78,7 @@ class Int8Model(FloatModel):
     def __init__(self, path: str, config: ModelConfig):
         super().__init__(_Tensors(path, config), config)  # type: ignore[arg-type]
         structure = self.source.stored.config["structure"]
-        self._static = structure["activations"] == "static_scales"
+        self._static, self._f32_rows = structure["activations"] == "static_scales", structure.get("f32_rows", False)
         self._block, self._static_kv = max(structure["hadamard"], 1), structure["static_kv"]
         self.k_clipped, self.v_clipped = [0.0] * config.layers, [0.0] * config.layers  # largest share of any text
 
@@ -86,10 +86,10 @@ class Int8Model(FloatModel):
         for shares, values in ((self.k_clipped, k), (self.v_clipped, v)):
             shares[layer] = max(shares[layer], float((np.abs(values) > 127.5).mean()))
 
-    @staticmethod
-    def _as_written(x: np.ndarray, name: str) -> np.ndarray:
-        """The inputs of two matrices are rounded to bf16 before."""
-        return bf16(np.ascontiguousarray(x)) if name.endswith((".o", ".down")) else x
+    def _as_written(self, x: np.ndarray, name: str) -> np.ndarray:
+        """The inputs of some matrices are rounded to bf16 before."""
+        is_rounded = not self._f32_rows and name.endswith((".o", ".down", ".inputs.out"))
+        return bf16(np.ascontiguousarray(x)) if is_rounded else x
 
     def embed(self, ids: np.ndarray) -> np.ndarray:
         x = super().embed(ids)

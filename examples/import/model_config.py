@@ -69,6 +69,7 @@ class ModelConfig:
     logit_cap: float = 0.0  # c of c · tanh(logit / c); 0: no cap
     stored: str = FLOATS
     layer_factors: bool = False  # each layer has a factor, which the source's tensors say
+    layer_inputs: int = 0  # width of the input that each layer has of a token (per-layer embeddings); 0: none
 
     @property
     def layers(self) -> int:
@@ -112,7 +113,10 @@ class ModelConfig:
         d_ff = self.ffn_width(layer)
         if self.gated:
             found[p + "ffn.gate"] = (d_ff, d)
-        return found | {p + "ffn.up": (d_ff, d), p + "ffn.down": (d, d_ff)}
+        found |= {p + "ffn.up": (d_ff, d), p + "ffn.down": (d, d_ff)}
+        if self.layer_inputs:
+            found |= {p + "inputs.gate": (self.layer_inputs, d), p + "inputs.out": (d, self.layer_inputs)}
+        return found
 
     def has_bias(self, matrix: str) -> bool:
         kind = matrix.rsplit(".", 1)[-1]
@@ -122,6 +126,9 @@ class ModelConfig:
         found = {"embed": (self.vocab_size, self.d_model)}
         if not self.tied:
             found["output"] = (self.vocab_size, self.d_model)
+        if self.layer_inputs:  # row token * layers + layer of the one, layer * width + channel of the other
+            found["inputs.embed"] = (self.vocab_size * self.layers, self.layer_inputs)
+            found["inputs.projection"] = (self.layers * self.layer_inputs, self.d_model)
         for layer in range(self.layers):
             found |= self.layer_matrices(layer)
         return found
@@ -129,6 +136,8 @@ class ModelConfig:
     def tensors(self) -> dict[str, tuple[int, ...]]:
         """Every tensor of the model and its shape: the canonical names that Source.rows takes."""
         found: dict[str, tuple[int, ...]] = {"final.norm_gain": (self.d_model,)}
+        if self.layer_inputs:
+            found["inputs.norm_gain"] = (self.layer_inputs,)
         for name, shape in self.matrices().items():
             found[name + ".weight"] = shape
             if "." in name and self.has_bias(name):
@@ -138,6 +147,8 @@ class ModelConfig:
             found |= {p + "attn.norm_gain": (self.d_model,), p + "ffn.norm_gain": (self.d_model,)}
             if self.norms_after:
                 found |= {p + "attn.post_norm_gain": (self.d_model,), p + "ffn.post_norm_gain": (self.d_model,)}
+            if self.layer_inputs:
+                found[p + "inputs.post_norm_gain"] = (self.d_model,)
             if self.head_norms:
                 head_dim = self.each[layer].head_dim
                 found[p + "attn.q_norm_gain"] = (head_dim,)

@@ -17,6 +17,7 @@ _VECTORS = {
     "ffn.norm_gain": "ffn.gain",
     "ffn.post_norm_gain": "ffn.post_gain",
     "attn.q_norm_gain": "attn.q_gain",
+    "inputs.post_norm_gain": "inputs.post_gain",
 }
 _FFN = {SILU_GATED: "gated_silu", GELU_GATED: "gated_gelu", RELU_SQUARED: "squared_relu"}
 _MOST = {"gain": 1e5, "bias": 1e6}  # what a loader accepts, in magnitude
@@ -45,6 +46,7 @@ def check(config: ModelConfig, where: str) -> None:
             "a multiple of 64",
             lambda width: width % 64 == 0,
         ),
+        ("the width of layers' inputs", {config.layer_inputs}, "a multiple of 64 up to 4096", lambda width: width % 64 == 0 and width <= 4096),
         ("the heads' dimension", head_dims, "64, 128, 256 or 512", lambda size: size in (64, 128, 256, 512)),
     ):
         for value in values:
@@ -85,6 +87,8 @@ def padded_vocabulary(config: ModelConfig) -> int:
 
 
 def matrix_rows(canonical: str, config: ModelConfig) -> int:
+    if canonical == "inputs.embed":
+        return padded_vocabulary(config) * config.layers
     return padded_vocabulary(config) if canonical in ("embed", "output") else config.matrices()[canonical][0]
 
 
@@ -97,15 +101,20 @@ def matrix_name(canonical: str) -> str:
 def site_name(matrix: str) -> str:
     """What the constant step of the matrix's input is called, with static_scales."""
     sublayer, which = matrix.rsplit(".", 1)
-    return sublayer + {"o": ".out_step", "down": ".mid_step"}.get(which, ".in_step")
+    return sublayer + {"o": ".out_step", "down": ".mid_step", "out": ".mid_step"}.get(which, ".in_step")
+
+
+def is_static(matrix: str) -> bool:
+    """Whether its input and output have constant steps, with static_scales."""
+    return matrix.startswith(("layers.", "inputs.projection"))
 
 
 def static_steps(config: ModelConfig) -> set[str]:
     """Tensors that a checkpoint with static_scales has besides: of a layer's sites, and of its matrices' outputs."""
     if config.stored != STATIC_INT8:
         return set()
-    of_layers = [name for name in config.matrices() if name.startswith("layers.")]
-    return {name for matrix in of_layers for name in (site_name(matrix), matrix_name(matrix) + ".out_step")}
+    matrices = [name for name in config.matrices() if is_static(name)]
+    return {name for matrix in matrices for name in (site_name(matrix), matrix_name(matrix) + ".out_step")}
 
 
 def is_vector(canonical: str) -> bool:
@@ -115,8 +124,8 @@ def is_vector(canonical: str) -> bool:
 
 def vector_name(canonical: str) -> str:
     """Of a gain or a bias."""
-    if canonical == "final.norm_gain":
-        return "final.gain"
+    if canonical in ("final.norm_gain", "inputs.norm_gain"):
+        return canonical.replace("norm_gain", "gain")
     if canonical.endswith(".bias"):
         return matrix_name(canonical.removesuffix(".bias")) + ".bias"
     _, layer, rest = canonical.split(".", 2)
@@ -134,7 +143,7 @@ def absent_biases(config: ModelConfig) -> dict[str, int]:
     return {
         matrix_name(name) + ".bias": matrix_rows(name, config)
         for name in config.matrices()
-        if name != "embed" and (name == "output" or not config.has_bias(name))
+        if name not in ("embed", "inputs.embed") and (name == "output" or not config.has_bias(name))
     }
 
 
@@ -183,6 +192,10 @@ def config_text(config: ModelConfig, name: str, static_kv: bool, extra: dict[str
         "logit_cap": config.logit_cap or 0,
         "score_scale": 0 if plain_scores(config) else float(str(np.float32(score_scale(config, 0)))),
     }
+    if config.layer_inputs:
+        structure["layer_inputs"] = config.layer_inputs
+    if config.stored == STATIC_INT8:
+        structure["f32_rows"] = True
     fields = {
         "name": "".join(c for c in name if c.isprintable()).encode()[:128].decode(errors="ignore"),
         "vocab_size": padded_vocabulary(config),

@@ -49,12 +49,13 @@ std::string random_secret() {
 }
 
 // SIGUSR1: the logs were renamed, and go on in new files.
-void reopen_at_signal(asio::signal_set& signal, AccessLog& log, BlockedLog& blocked) {
+void reopen_at_signal(asio::signal_set& signal, AccessLog& log, BlockedLog& blocked, LogFile& swipes) {
   signal.async_wait([&](auto error, int) {
     if (error) return;
     log.reopen();
     blocked.reopen();
-    reopen_at_signal(signal, log, blocked);
+    swipes.reopen();
+    reopen_at_signal(signal, log, blocked, swipes);
   });
 }
 
@@ -232,6 +233,7 @@ int serve(const Options& options) {
   tenants.check_tiers(tiers.all());
   AccessLog log(options.log);
   BlockedLog blocked_log(options.blocked_log);
+  LogFile swipe_log(options.swipe_log, 0600);
   Recorder recorder(options.journal, options.journal_key, options.journal_mib);
   Watch watch(io, checkpoints, {options.scrub_mib << 20, options.canaries, options.canary_seconds});
   const std::string own_name = model->config().name;
@@ -246,6 +248,7 @@ int serve(const Options& options) {
                   .tiers = tiers,
                   .gate = gate,
                   .blocked_log = blocked_log,
+                  .swipe_log = swipe_log,
                   .recorder = recorder,
                   .watch = watch,
                   .defaults = options.defaults,
@@ -325,7 +328,7 @@ int serve(const Options& options) {
   tools::print("{} listens on {}://{}\n", service.model_name, server.encrypted() ? "https" : "http", reached);
   std::fflush(stdout);
   asio::signal_set renamed(io, SIGUSR1);
-  reopen_at_signal(renamed, log, blocked_log);
+  reopen_at_signal(renamed, log, blocked_log, swipe_log);
   peers.set_port(endpoint.port());
   moves.join(chats ? store_regions(*chats) : Moves::StoreRegions());
   const Shutdown shutdown(io, server, checkpoints, options.drain_seconds,

@@ -51,6 +51,10 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
                "a message that the gate blocks is answered after as long as recent replies took");
   option("--blocked-log", options.blocked_log, "FILE",
          "log of blocked messages and ended replies in JSON lines, with what was said; none: no log");
+  option(
+      "--swipe-log", options.swipe_log, "FILE",
+      "log of which reply to a chat's turn was kept and which were swiped away in JSON lines, with what was said, for "
+      "training; only of users whose client says \"log_swipes\": true; none: no log");
   option("--heads", options.heads, "FOLDER",
          "other classifiers of this model, to change to while it serves (POST /heads)")
       ->check(CLI::ExistingDirectory);

@@ -18,8 +18,8 @@ struct Options {
   std::vector<std::string> origins, hosts;  // more than our own
   std::vector<std::string> label_limits;    // TIER:LABEL=LIMIT
   std::vector<int32_t> devices;             // empty: the backend's first
-  std::string tier, gate = "none", blocked_log = "none", journal = "none", journal_key, canaries, heads, scales,
-                    checkpoints;
+  std::string tier, gate = "none", blocked_log = "none", swipe_log = "none", journal = "none", journal_key, canaries,
+                    heads, scales, checkpoints;
   std::vector<std::string> peers;  // addresses of the other servers
   std::string peer_key;
   std::string kv_events, kv_replay, kv_format = "map", kv_topic;

@@ -1,5 +1,6 @@
 // /chats/{}/say, swipe and stop over HTTP: replies to a chat's turns are generated, sent and kept.
 #include <algorithm>
+#include <optional>
 
 #include "failure.hpp"
 #include "moves.hpp"
@@ -265,6 +266,23 @@ Status TurnReply::store_reply(Store& store, const Reply& kept) const {
   return titled ? store.set_title(owner, id(), title_of(*turn.user)) : Status();
 }
 
+// A line of the swipe log (examples/train/swipes.py) where the user goes on after other replies to the newest turn.
+std::optional<std::string> swiped_line(const Cast& cast, const std::vector<Turn>& turns) {
+  if (turns.empty() || !turns.back().user || turns.back().chosen < 0 || turns.back().replies.size() < 2) return {};
+  Json line = {{"card", cast.cards[0].name + "\n" + cast.cards[0].description}, {"turns", Json::array()}};
+  const auto chosen = [](const Turn& turn) { return static_cast<size_t>(turn.chosen); };
+  for (const Turn& turn : turns) {
+    if (turn.user) line["turns"].push_back({"user", *turn.user});
+    if (&turn != &turns.back() && turn.chosen >= 0) line["turns"].push_back({"char", turn.replies[chosen(turn)].text});
+  }
+  const Turn& newest = turns.back();
+  line["kept"] = newest.replies[chosen(newest)].text;
+  line["swiped"] = Json::array();
+  for (size_t i = 0; i < newest.replies.size(); ++i)
+    if (i != chosen(newest)) line["swiped"].push_back(newest.replies[i].text);
+  return dump(line);
+}
+
 asio::awaitable<void> say(StoredChats& chats, Exchange& exchange) {
   const nlohmann::json body = exchange.json_or_nothing();
   const Fields fields(body);
@@ -279,8 +297,11 @@ asio::awaitable<void> say(StoredChats& chats, Exchange& exchange) {
   if (!turn.user && cast.ids.size() == 1) throw bad_request("text is missing: what the user says", "text");
   turn.input_tokens = input_tokens(chats.format(), cast, speaker, chat.turns, turn.user, chat.user);
   asked.index = chat.turns.size();
+  const bool logs = fields.flag("log_swipes", false) && chats.service.swipe_log.writes();
+  const std::optional<std::string> swiped = logs ? swiped_line(cast, chat.turns) : std::nullopt;
   TurnReply reply(chats, exchange, fields, std::move(asked));
   co_await reply.answer();
+  if (swiped) chats.service.swipe_log.write(*swiped);
 }
 
 asio::awaitable<void> swipe(StoredChats& chats, Exchange& exchange) {

@@ -34,6 +34,7 @@ struct Service {
   Tiers& tiers;
   Gate& gate;
   BlockedLog& blocked_log;
+  LogFile& swipe_log;  // of replies that users swiped away, for training
   Recorder& recorder;
   Watch& watch;
   Defaults defaults;

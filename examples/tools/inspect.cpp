@@ -138,6 +138,8 @@ std::string structure_text(const LayerShape& shape) {
   text += shape.residual == Residual::kF32 ? ", residual f32" : ", residual bf16";
   if (shape.biases != Biases::kNone) text += shape.biases == Biases::kAll ? ", biases" : ", biases of q, k and v";
   if (shape.static_kv) text += ", static scales of keys and values";
+  if (shape.f32_rows) text += ", rows quantised from f32";
+  if (shape.layer_inputs > 0) text += fmt::format(", layer inputs of {}", shape.layer_inputs);
   return text;
 }
 std::string norms_text(const LayerShape& shape) {

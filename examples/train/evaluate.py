@@ -77,8 +77,8 @@ def prompt(item, encode):
 
 
 @torch.no_grad()
-def generate(run, prompts):
-    """Greedy replies (lists of ids) to a batch of prompts, padded at their ends to one length."""
+def generate(run, prompts, choose=lambda logits: logits.argmax(-1)):
+    """Replies (lists of ids) to a batch of prompts, padded at their ends to one length; greedy unless `choose` is another."""
     cfg, device = run.cfg, run.device
     lengths = torch.tensor([len(p) for p in prompts], device=device)
     t = -(-int(lengths.max()) // attention.BLOCK) * attention.BLOCK
@@ -94,7 +94,7 @@ def generate(run, prompts):
     del a, kv
     out = []
     for _ in range(REPLY):
-        token = last.argmax(-1)
+        token = choose(last)
         out.append(token)
         if run.is_twin:
             a = twin.forward(run.w, cfg, token[:, None], twin.Decoding(run.ropes, cache))

@@ -124,14 +124,17 @@ class Weights:
         return SimpleNamespace(slot=cfg.slot[i], owner=i in cfg.owner, rope=self.ropes[cfg.rope[i]], window=cfg.windows[i])
 
 
-def quantise(p, cfg, ropes=None):
-    """Masters to Weights. mid_clip = learned factor * sqrt(fan_in) * rms(W_up), so that it follows the weights."""
-    matrices = {name: Matrix.quantise(p[name], p[name + "_scalar"].exp()) for name in MATRICES}
-    embed = Matrix.quantise(p["embed"], p["in_scalar"].exp()[0])
+def quantise(p, cfg, ropes=None, pinned=None):
+    """Masters to Weights. mid_clip = learned factor * sqrt(fan_in) * rms(W_up), so that it follows the weights. pinned: int8 weights and
+    scales that follow the masters (ternary.Pinned, sharded.Masters)."""
+    def matrix(name, scalar):
+        return Matrix(pinned.weight[name], pinned.scale[name], scalar) if pinned and name in pinned.weight else Matrix.quantise(p[name], scalar)
+    matrices = {name: matrix(name, p[name + "_scalar"].exp()) for name in MATRICES}
+    embed = matrix("embed", p["in_scalar"].exp()[0])
     embed.in_scalar, embed.out_scalar = p["in_scalar"].exp(), p["out_scalar"].exp()
     clips = {name: p[name].exp() for name in CLIPS}
     clips["mid"] = clips["mid"] * matrices["up"].scalar * p["up"].square().sum((1, 2)).div(cfg.d_ff).sqrt()
-    head = Matrix.quantise(p["classifier"], p["classifier_scalar"].exp()[0]) if cfg.labels else None
+    head = matrix("classifier", p["classifier_scalar"].exp()[0]) if cfg.labels else None
     return Weights(cfg, matrices, embed, clips, ropes, head, p["classifier_bias"].detach() if head else None)
 
 

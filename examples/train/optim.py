@@ -37,11 +37,12 @@ class Optimiser:
         return "matrix" if value.ndim == 3 else "embed" if name == "embed" else "scalar" if name.endswith("_scalar") else "head" if name.startswith("classifier") else "clip"
 
     @torch.no_grad()
-    def step(self, grads, factor):
+    def step(self, grads, factor, norm=None):
+        """norm: of the gradients; None: of these."""
         self.step_count += 1
         t = self.step_count
         # Clipped against spikes; Muon and Adam do not care for the scale otherwise.
-        norm = torch.stack([g.float().square().sum() for g in grads.values()]).sum().sqrt()
+        norm = torch.stack([g.float().square().sum() for g in grads.values()]).sum().sqrt() if norm is None else norm
         shrink = (1.0 / (norm + 1e-12)).clamp_max(1.0)
         for name, p in self.params.items():
             g, m, group = grads[name].float() * shrink, self.first[name], self.group(name, p)

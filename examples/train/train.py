@@ -26,7 +26,10 @@ import model
 import ops
 import optim
 import safety
+import sharded
+import ternary
 import twin
+import wire
 
 TINY = dict(vocab_size=8192, d_model=64, n_heads=2, d_ff=128, context=256, pattern="SG", window=64, labels=safety.LABELS)
 
@@ -46,12 +49,15 @@ def start():
     return rank, ranks
 
 
-def add_up(tensors):
-    """Each tensor added up over all processes: the same bits in every one of them."""
-    if not torch.distributed.is_initialized():
+def add_up(tensors, by=None):
+    """Each tensor added up over all processes: the same bits in every one of them. by: a Wire, which sends fewer bytes."""
+    if not torch.distributed.is_initialized() and not by:
         return tensors
     flat = torch.cat([t.flatten() for t in tensors])
-    torch.distributed.all_reduce(flat)
+    if by:
+        flat = by.sum(flat)
+    else:
+        torch.distributed.all_reduce(flat)
     return [part.view(t.shape) for part, t in zip(flat.split([t.numel() for t in tensors]), tensors)]
 
 
@@ -119,6 +125,9 @@ class Run:
 
     def __init__(self, cfg, device, is_twin, seed=1):
         self.cfg, self.device, self.is_twin = cfg, device, is_twin
+        self.wire = None  # a Wire for the gradients of several processes; None: float32 as they are
+        self.pinned = None  # after pin()
+        self.masters = None  # after shard()
         self.ropes = [ops.Rope(f, cfg.context, device) for f in cfg.frequencies]
         self.params = (twin if is_twin else model).new_masters(cfg, device, seed)
         self.optimiser = optim.Optimiser({k: p.detach() for k, p in self.params.items()})
@@ -148,20 +157,47 @@ class Run:
                 loss, head_loss = loss + part.detach(), head_loss + head.detach()
             grads = {k: torch.zeros_like(p) if p.grad is None else p.grad for k, p in self.params.items()}
         else:
-            w = model.quantise(self.params, self.cfg, self.ropes)
+            w = self.weights()
             gradients = backward.Gradients(w, first_row=number * 37 % backward.CLIP_ROWS)
             for (tokens, targets, weights, _, found), shape in zip(parts, shapes):
                 gradients.run(tokens, self.positions(shape[0]), targets, weights, norm, shape, exact, found, head_norm)
             grads, loss, head_loss = gradients.finish(), gradients.loss, gradients.head_loss
-        *values, loss, head_loss = add_up([*grads.values(), loss, head_loss])
-        self.optimiser.step(dict(zip(grads, values)), factor)
+        loss, head_loss = add_up([loss, head_loss])
+        if self.masters:
+            self.masters.step(grads, factor)
+            return loss, head_loss / marks.LOSS_SHARE
+        self.optimiser.step(dict(zip(grads, add_up(list(grads.values()), self.wire))), factor)
+        if self.pinned:
+            self.pinned.follow(self.params)
         if self.is_twin:
             for p in self.params.values():
                 p.grad = None
         return loss, head_loss / marks.LOSS_SHARE
 
     def weights(self):
-        return twin.effective(self.params) if self.is_twin else model.quantise(self.params, self.cfg, self.ropes)
+        if self.masters:
+            return model.quantise(self.masters.params(), self.cfg, self.ropes, self.masters)
+        return twin.effective(self.params) if self.is_twin else model.quantise(self.params, self.cfg, self.ropes, self.pinned)
+
+    def pin(self):
+        """From now on the weights follow the masters by ternary steps."""
+        self.pinned = ternary.Pinned(self.params)
+
+    def shard(self):
+        """From now on each process has a part of the masters and of the optimiser's state."""
+        self.masters = sharded.Masters(self.params, self.wire, bool(self.pinned))
+        self.masters.resume(self.optimiser.state(), self.pinned)
+        self.params, self.optimiser = {}, None
+
+    def collect(self):
+        """The reverse, in every process: for a state that is saved."""
+        self.params, state = self.masters.whole()
+        self.optimiser = optim.Optimiser(self.params)
+        self.optimiser.load(state)
+        if self.pinned:
+            self.pinned.weight.update(self.masters.weight)
+            self.pinned.scale.update(self.masters.scale)
+        self.masters = None
 
     @torch.no_grad()
     def losses(self, w, tokens, targets, exact=True):
@@ -207,7 +243,8 @@ def validate(run, data, micro, exact=True):
 
 
 def save(path, run, done, elapsed, progress, args):
-    torch.save({"params": {k: p.detach() for k, p in run.params.items()}, "optimiser": run.optimiser.state(), "done": done, "elapsed": elapsed, "progress": progress,
+    pinned = {"pinned": run.pinned.state()} if run.pinned else {}
+    torch.save({**pinned, "params": {k: p.detach() for k, p in run.params.items()}, "optimiser": run.optimiser.state(), "done": done, "elapsed": elapsed, "progress": progress,
                 "twin": run.is_twin, "tiny": args.tiny}, path + ".part")
     os.replace(path + ".part", path)
     np.save(os.path.join(os.path.dirname(path), "progress.npy"), np.array(progress))
@@ -220,6 +257,9 @@ def load(path, device):
     with torch.no_grad():
         for k, p in run.params.items():
             p.copy_(state["params"][k])
+    if "pinned" in state:
+        run.pin()
+        run.pinned.load(state["pinned"])
     return run, state
 
 
@@ -239,6 +279,10 @@ def main():
     a.add_argument("--tokenizer", help="SentencePiece model to put into the checkpoint")
     a.add_argument("--resume", action="store_true")
     a.add_argument("--start", metavar="MODEL", help="checkpoint whose weights the masters are at the beginning")
+    a.add_argument("--wire", choices=wire.FORMATS, help="how several processes send gradients (wire.py); default: an all-reduce of float32")
+    a.add_argument("--feedback", action="store_true", help="what --wire loses in a step is added to the next one's gradients")
+    a.add_argument("--ternary", action="store_true", help="weights follow the masters by steps of -1, 0 and 1 (ternary.py)")
+    a.add_argument("--shard", action="store_true", help="masters and optimiser divided among the processes (sharded.py); a state is saved at the end alone")
     a.add_argument("--tiny", action="store_true", help="a toy, to try the program on a CPU")
     args = a.parse_args()
     rank, ranks = start()
@@ -254,18 +298,25 @@ def main():
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     run, done, progress, before = Run(config(args.tiny), device, args.twin), 0, [], 0.0
+    if args.wire and ranks > 1:
+        run.wire = wire.Wire(args.wire, args.feedback)
     if args.start:
         run.begin_with(model.masters_of(export.weights(args.start, device)))
     if args.resume and os.path.exists(state_path):
         run, state = load(state_path, device)
         run.optimiser.load(state["optimiser"])
         done, progress, before = state["done"], state["progress"], state["elapsed"]
+    if args.ternary and not run.pinned:
+        run.pin()
+    parameters = sum(p.numel() for p in run.params.values())
+    if args.shard and ranks > 1:
+        run.shard()
     cfg = run.cfg
     meta = json.load(open(os.path.join(args.data[0], "data.json")))
     data, held = (Data(args.data, name, cfg.context, device, meta["loss_weight"]) for name in ("train", "val"))
     like = np.load(os.path.join(args.like, "progress.npy")) if args.like else None
     steps = len(like) if like is not None else args.steps
-    log("%s, %.1f M parameters, %d sequences of %d, %d x %s" % ("bf16 twin" if args.twin else "int8", sum(p.numel() for p in run.params.values()) / 1e6, data.count, cfg.context, ranks, device))
+    log("%s, %.1f M parameters, %d sequences of %d, %d x %s" % ("bf16 twin" if args.twin else "int8", parameters / 1e6, data.count, cfg.context, ranks, device))
 
     if device == "cuda":
         log(attention.choose())
@@ -293,9 +344,11 @@ def main():
             if not np.isfinite(value):
                 raise SystemExit("the loss is not finite: stopped before the last good state is overwritten")
             last_log, logged = now, done
-        if rank == 0 and now - last_save > args.save_minutes * 60:
+        if rank == 0 and not run.masters and now - last_save > args.save_minutes * 60:
             save(state_path, run, done, before + now - began, progress, args)
             last_save = now
+    if run.masters:
+        run.collect()
     if ranks > 1:
         log("the %d models %s" % (ranks, "agree" if agree([p.detach() for p in run.params.values()]) else "DIFFER"))
         torch.distributed.destroy_process_group()

@@ -28,6 +28,7 @@
 #include "kaiju/engine/engine.hpp"
 #include "kaiju/format/checkpoint.hpp"
 #include "kaiju/format/head.hpp"
+#include "kaiju/format/weight_update.hpp"
 #include "kaiju/run/devices.hpp"
 #include "kaiju/run/executors.hpp"
 #include "kaiju/run/memory_need.hpp"

@@ -25,6 +25,7 @@ constexpr format::JsonLimits kConfigLimits = {4, 4096, 6 * format::kMostChatText
 constexpr int32_t kMostPositions = 1 << 24;
 constexpr double kMostGrowth = 1e4;    // keeps the residual stream finite (arithmetic-2.md, section 4)
 constexpr int32_t kMostWidth = 65536;  // keeps every int8 dot product within int32 (arithmetic.md, section 1)
+constexpr int32_t kMostInputWidth = 4096;
 
 struct ChatField {
   const char* name;
@@ -92,6 +93,8 @@ Status read_shape(const Json& value, ModelConfig& config) {
   for (const ShapeFlag& flag : kShapeFlags) KAIJU_TRY(reader.flag(flag.name, shape.*flag.member));
   KAIJU_TRY(reader.number("logit_cap", shape.logit_cap));
   KAIJU_TRY(reader.number("score_scale", config.score_scale));
+  if (reader.has("layer_inputs")) KAIJU_TRY(reader.number("layer_inputs", shape.layer_inputs));
+  if (reader.has("f32_rows")) KAIJU_TRY(reader.flag("f32_rows", shape.f32_rows));
   if (shape.activations == Activations::kStaticClips)
     return bad_model("config.structure.activations is \"static_clips\": such models have no field structure");
   return reader.end();
@@ -171,6 +174,19 @@ Status check_dimensions(const ModelConfig& c) {
   return {};
 }
 
+Status check_layer_inputs(const ModelConfig& c) {
+  const auto refuse = [&](const std::string& rule) {
+    return bad_model(fmt::format("config.structure.layer_inputs is {}: {}", c.shape.layer_inputs, rule));
+  };
+  const int32_t width = c.shape.layer_inputs;
+  if (width == 0) return {};
+  if (width < 64 || width > kMostInputWidth || width % 64 != 0)
+    return refuse(fmt::format("must be 0, or a multiple of 64 from 64 to {}", kMostInputWidth));
+  if (!is_gated(c.shape)) return refuse("must be 0 with ffn \"squared_relu\": the layers' inputs are gated");
+  if (!c.shape.norms_after) return refuse("must be 0 where norms_after is false");
+  return {};
+}
+
 Status check_shape(const ModelConfig& c) {
   const LayerShape& shape = c.shape;
   if (has_clips(shape)) {
@@ -193,7 +209,9 @@ Status check_shape(const ModelConfig& c) {
     return refuse("score_scale", c.score_scale, "must be 0 or from 1e-6 to 1e3");
   if (shape.norms_after && !shape.norm_gains)
     return refuse("norms_after", true, "must be false where norm_gains is false");
-  return {};
+  if (shape.f32_rows && !has_static_steps(shape))
+    return refuse("f32_rows", true, "must be false without activations \"static_scales\"");
+  return check_layer_inputs(c);
 }
 
 // What a layer of version 2 may have of its own.
@@ -290,8 +308,10 @@ std::string shape_json(const ModelConfig& config) {
       name(kActivationNames, shape.activations), shape.hadamard, name(kFfnNames, shape.ffn),
       name(kResidualNames, shape.residual), name(kOutputNames, shape.output), name(kBiasNames, shape.biases));
   for (const ShapeFlag& flag : kShapeFlags) text += fmt::format(",\"{}\":{}", flag.name, shape.*flag.member);
-  return text +
-         fmt::format(",\"logit_cap\":{},\"score_scale\":{}}}", shortest(shape.logit_cap), shortest(config.score_scale));
+  text += fmt::format(",\"logit_cap\":{},\"score_scale\":{}", shortest(shape.logit_cap), shortest(config.score_scale));
+  if (shape.layer_inputs != 0) text += fmt::format(",\"layer_inputs\":{}", shape.layer_inputs);
+  if (shape.f32_rows) text += ",\"f32_rows\":true";
+  return text + '}';
 }
 
 }  // namespace

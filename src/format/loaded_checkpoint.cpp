@@ -41,6 +41,7 @@ Status LoadedCheckpoint::load(Verify verify, const Progress& progress, int32_t t
   tensors_ = std::move(header.tensors);
   std::sort(tensors_.begin(), tensors_.end(), [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
   KAIJU_TRY(read_config(header.metadata, config_));
+  config_text_ = header.metadata.config;
   KAIJU_TRY(match_tensors());
   KAIJU_TRY(take_digests(header.metadata));
   if (source_.is_file()) KAIJU_TRY(copy_tensors());

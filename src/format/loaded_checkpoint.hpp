@@ -32,6 +32,7 @@ class LoadedCheckpoint : public Checkpoint {
 
   const ModelConfig& config() const override { return config_; }
   const std::string& digest() const override { return digest_; }
+  std::string_view config_text() const override { return config_text_; }
   const std::vector<TensorInfo>& tensors() const override { return tensors_; }
   const TensorInfo* find(std::string_view name) const override;
   Status check_unchanged() const override;
@@ -54,6 +55,7 @@ class LoadedCheckpoint : public Checkpoint {
   Source source_;
   Buffer<std::byte> copies_;
   ModelConfig config_;
+  std::string config_text_;
   std::string digest_;
   std::vector<TensorInfo> tensors_;  // sorted by name
 };

@@ -59,7 +59,7 @@ class Generator {
         return f32(virtual_scalar(tensor.matrix) * (name == "embed.out_scalar" ? kLogitSpread : 1));
       case format::TensorRole::kScale:
         return f32(
-            gain(tensor.matmul) * row_factor(tensor.matrix, index) /
+            matrix_gain(tensor, in) * row_factor(tensor.matrix, index) /
             (kWeightDeviation * std::sqrt(static_cast<double>(in)) * virtual_scalar(tensor.matrix) * transform_gain()));
       case format::TensorRole::kBias:
         return f32(uniform(name, index, -1, 1));
@@ -68,7 +68,8 @@ class Generator {
       case format::TensorRole::kOutStep:
         return f32(0.05 * gain(tensor.matmul) * vary(name, index));
       case format::TensorRole::kStep:
-        return f32(step(tensor.vector->vector) * vary(name, index));
+        return f32((name == "inputs.in_step" ? 4 / (127 * std::sqrt(config_.d_model)) : step(tensor.vector->vector)) *
+                   vary(name, index));
       default:
         return f32(clip(tensor, index));
     }
@@ -91,6 +92,7 @@ class Generator {
     const bool is_kept = vector == Vector::kKeyStep || vector == Vector::kValueStep;
     if (is_kept && !config_.shape.static_kv) return 1;
     if (vector == Vector::kKeyStep) return 4 * transform_gain() / 127;
+    if (vector == Vector::kInputInStep) return 12.0 / 127;  // the residual stream itself, with norms after sublayers
     return (vector == Vector::kAttentionOutStep ? 2.4 : 4) / 127;
   }
   double vary(const std::string& name, uint64_t index) const { return uniform(name, index, 0.9, 1.1); }
@@ -111,6 +113,12 @@ class Generator {
     }
   }
 
+  // The layers' inputs have rms 1: rows of their table, and the projection of an embedding.
+  double matrix_gain(const format::ModelTensor& tensor, int64_t in) const {
+    if (tensor.matrix == "inputs.embed") return std::sqrt(static_cast<double>(in)) * transform_gain();
+    if (tensor.matrix == "inputs.projection") return std::sqrt(static_cast<double>(in));
+    return gain(tensor.matmul);
+  }
   // Rms of the matrix's output for an input of rms 1.
   double gain(const MatmulRow* matmul) const {
     if (!matmul) return 1;

@@ -84,6 +84,21 @@ class Tensors {
         if (site.row->of == of) clip(site.clip, site.clips, site.row);
     }
   }
+  // The tensors of the layers' inputs that are not of one layer.
+  void inputs(const ModelConfig& config) {
+    const auto layers = static_cast<int64_t>(config.layers.size());
+    const int64_t width = config.shape.layer_inputs;
+    rows("inputs.embed", config.vocab_size * layers, width);
+    scalar("inputs.embed");
+    rows("inputs.projection", layers * width, config.d_model);
+    scalar("inputs.projection");
+    if (config.shape.biases == Biases::kAll) bias("inputs.projection", layers * width);
+    add(TensorRole::kGain, "inputs.gain", DType::kF32, {width});
+    if (!has_static_steps(config.shape)) return;
+    add(TensorRole::kOutStep, "inputs.projection.out_step", DType::kF32, {1}, "inputs.projection");
+    add(TensorRole::kStep, "inputs.in_step", DType::kF32, {1}, {}, nullptr, nullptr,
+        &kVectors[static_cast<size_t>(Vector::kInputInStep)]);
+  }
   // In the order of the file.
   std::vector<ModelTensor> take() {
     std::stable_partition(all_.begin(), all_.end(), [](const ModelTensor& tensor) {
@@ -106,6 +121,7 @@ std::vector<ModelTensor> model_tensors(const ModelConfig& config) {
   if (!has_own_output) tensors.scalar("embed", ".out_scalar");
   for (int32_t rope = 0; rope < config.rope_count; ++rope)
     tensors.add(TensorRole::kRope, fmt::format("rope.{}", rope), DType::kU64, {config.rope_head_dim(rope) / 2});
+  if (has_layer_inputs(config.shape)) tensors.inputs(config);
   for (int32_t layer = 0; layer < static_cast<int32_t>(config.layers.size()); ++layer) tensors.layer(config, layer);
   if (has_clips(config.shape)) tensors.clip("final.in_clip", 1);
   if (has_gains(config.shape)) tensors.add(TensorRole::kGain, "final.gain", DType::kF32, {config.d_model});

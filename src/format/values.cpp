@@ -125,6 +125,10 @@ Status check_factors(const Checkpoint& checkpoint) {
   KAIJU_TRY(check("embed", ".in_scalar"));
   KAIJU_TRY(config.shape.output == OutputMatrix::kOwn ? check("output", ".scalar") : check("embed", ".out_scalar"));
   if (!config.labels.empty()) KAIJU_TRY(check("classifier", ".scalar"));
+  if (has_layer_inputs(config.shape)) {
+    KAIJU_TRY(check("inputs.embed", ".scalar"));
+    KAIJU_TRY(check("inputs.projection", ".scalar"));
+  }
   for (int32_t layer = 0; layer < static_cast<int32_t>(config.layers.size()); ++layer)
     for (const LayerMatmul& matmul : matmuls_of(config, layer)) KAIJU_TRY(check(matmul.name, ".scalar"));
   return {};

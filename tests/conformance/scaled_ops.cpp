@@ -124,10 +124,12 @@ TEST_CASE("a row is transformed and quantised as the reference does it, whatever
     const std::vector<float> values = rows_of(random, rows, width);
     const OwnedQuantiser to(random, rows, width, true);
     INFO("rows " << rows << ", width " << width << ", hadamard " << to.shape.hadamard << ", wide " << to.shape.wide);
+    const bool keeps = random.chance(50);  // the values
     check([&](auto& backend) {
-      Written written = to.written(0);
-      std::vector<float> copy = values;
-      backend.quantise_rows(QuantiseRows{copy.data(), rows, width, to.to(written)});
+      Written written = to.written(keeps ? values.size() : 0);
+      std::vector<float> copy = values, scratch(values.size());
+      backend.quantise_rows(QuantiseRows{copy.data(), rows, width, to.to(written), keeps ? scratch.data() : nullptr});
+      if (keeps) std::copy(copy.begin(), copy.end(), written.floats.begin());
       return written;
     });
   });
@@ -135,13 +137,15 @@ TEST_CASE("a row is transformed and quantised as the reference does it, whatever
 
 TEST_CASE("a token's row of the embedding is looked up with the reference's bits, transformed back or not") {
   repeat(kCases, [](Random& random) {
-    const OwnedMatrix table(random, random.between(1, 50), width_of(random));
+    const int32_t each = random.pick({1, 1, 3}), place = random.below(each);
+    const OwnedMatrix table(random, each * random.between(1, 50), width_of(random));
     const std::vector<float> factor = random.scales(table.out, random.pick({1e-3f, 1e-18f, 1e3f, 1e-38f}));
     std::vector<int32_t> tokens(random.between(1, 70));
-    for (int32_t& token : tokens) token = random.below(table.out);
+    for (int32_t& token : tokens) token = random.below(table.out / each);
     EmbedRows args;
-    args.weight = table.weight.data();
-    args.factor = factor.data();
+    args.weight = table.weight.data() + int64_t{place} * table.in;
+    args.factor = factor.data() + place;
+    args.each = each;
     args.tokens = tokens.data();
     args.rows = static_cast<int32_t>(tokens.size());
     args.width = table.in;

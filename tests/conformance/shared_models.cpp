@@ -68,6 +68,11 @@ ModelConfig random_shared_scaled_config(Random& random, int32_t number) {
   shape.static_kv = random.chance(40);
   shape.wide_logits = random.chance(40);
   shape.logit_cap = random.chance(30) ? 30.0f : 0.0f;
+  if (number % 4 == 1) {
+    shape.ffn = Ffn::kGatedGelu;
+    shape.norms_after = true;
+    shape.layer_inputs = random.pick({64, 192});
+  }
   for (LayerConfig& layer : config.layers) {
     if (layer.kind == LayerKind::kGlobal)
       layer.rope = 1, layer.n_kv_heads = number % 2, layer.head_dim = number % 2 * 256;

@@ -187,6 +187,21 @@ ModelConfig random_gemma_config(std::mt19937& random, int index) {
   return config;
 }
 
+// Likewise of Gemma's shapes whose layers have an input of their own of each token.
+ModelConfig random_layer_inputs_config(std::mt19937& random, int index) {
+  const auto pick = [&](std::initializer_list<int32_t> of) { return *(of.begin() + random() % of.size()); };
+  ModelConfig config = random_gemma_config(random, index);
+  LayerShape& shape = config.shape;
+  shape.layer_inputs = pick({64, 128, 192, 256});  // more than the feed-forward has in some
+  shape.hadamard = has_static_steps(shape) ? 0 : pick({0, 16, 32, 64});
+  shape.f32_rows = has_static_steps(shape) && pick({0, 1}) == 1;
+  shape.ffn = pick({0, 1}) == 1 ? Ffn::kGatedSilu : Ffn::kGatedGelu;
+  shape.residual = static_cast<Residual>(pick({0, 1}));
+  shape.biases = static_cast<Biases>(pick({0, 0, 2}));
+  for (LayerConfig& layer : config.layers) layer.factor = pick({0, 1}) == 1 ? 0.6f : 1.0f;
+  return config;
+}
+
 // Who says what the bits are, where the reference would take long, and who is held to it.
 const char* const kJudge = "portable";
 std::vector<std::string> judged() {
@@ -308,6 +323,23 @@ TEST_CASE("every backend, thread count, chunk size and batch gives the reference
     INFO("config " << config_to_json(config));
     const TemporaryModel model(config, random());
     const size_t count = i % 10 == 0 ? 530 : 30 + random() % 50;  // now and then past a chunk of 512 keys
+    const std::vector<int32_t> tokens = random_tokens(random, config.vocab_size, count);
+    check_all(model.checkpoint, tokens, digest_of(model.checkpoint, tokens, {"reference", 1, 0, 1}), 3);
+  }
+}
+
+TEST_CASE(
+    "every backend, thread count, chunk size and batch gives the reference's bits, on 20 models with layer inputs") {
+  const unsigned seed = std::getenv("KAIJU_TEST_SEED")
+                            ? static_cast<unsigned>(std::atol(std::getenv("KAIJU_TEST_SEED")))
+                            : std::random_device{}();
+  INFO("KAIJU_TEST_SEED=" << seed);
+  std::mt19937 random(seed);
+  for (int i = 0; i < 20; ++i) {
+    const ModelConfig config = random_layer_inputs_config(random, i);
+    INFO("config " << config_to_json(config));
+    const TemporaryModel model(config, random());
+    const size_t count = i % 7 == 0 ? 70 : 10 + random() % 30;  // now and then past a window
     const std::vector<int32_t> tokens = random_tokens(random, config.vocab_size, count);
     check_all(model.checkpoint, tokens, digest_of(model.checkpoint, tokens, {"reference", 1, 0, 1}), 3);
   }

@@ -26,6 +26,21 @@ ModelConfig static_config() {
   return config;
 }
 
+// Layers with inputs of their own.
+ModelConfig inputs_config() {
+  ModelConfig config = tiny::scaled_config();
+  config.shape.layer_inputs = 128;
+  return config;
+}
+ModelConfig static_inputs_config() {
+  ModelConfig config = static_config();
+  config.shape.ffn = Ffn::kGatedGelu;
+  config.shape.norms_after = config.shape.norm_gains = config.shape.f32_rows = true;
+  config.shape.layer_inputs = 64;
+  config.labels.clear();
+  return config;
+}
+
 std::vector<std::string> text_of(const ModelConfig& config) {
   std::vector<std::string> lines;
   for (const auto& tensor : required_tensors(config))
@@ -63,6 +78,15 @@ const std::string& scaled_bytes() {
 }
 const std::string& static_bytes() {
   static const std::string made = tiny::make(static_config());
+  return made;
+}
+
+const std::string& inputs_bytes() {
+  static const std::string made = tiny::make(inputs_config());
+  return made;
+}
+const std::string& static_inputs_bytes() {
+  static const std::string made = tiny::make(static_inputs_config());
   return made;
 }
 
@@ -118,9 +142,20 @@ TEST_CASE("every value of a structure's words and flags is read as it was writte
   for (const Biases biases : {Biases::kNone, Biases::kQkv, Biases::kAll}) shape.biases = biases, check();
   for (const int32_t block : {16, 32, 64, 0}) shape.hadamard = block, check();
   shape.activations = Activations::kStaticScales, check();
+  shape.f32_rows = true, check();
   for (bool LayerShape::* flag : {&LayerShape::norms_after, &LayerShape::head_norms, &LayerShape::value_norms,
                                   &LayerShape::static_kv, &LayerShape::wide_logits, &LayerShape::norm_gains})
     shape.*flag = !(shape.*flag), check();
+  config = inputs_config(), check();
+  config.shape.layer_inputs = 4096, check();
+}
+
+TEST_CASE("a structure without layer inputs and rows in f32 does not name them") {
+  const std::string text = config_to_json(tiny::scaled_config());
+  CHECK_FALSE(tiny::contains(text, "layer_inputs"));
+  CHECK_FALSE(tiny::contains(text, "f32_rows"));
+  CHECK(tiny::contains(config_to_json(inputs_config()), R"("score_scale":0.1,"layer_inputs":128})"));
+  CHECK(tiny::contains(config_to_json(static_inputs_config()), R"("layer_inputs":64,"f32_rows":true})"));
 }
 
 TEST_CASE("every broken rule of a structure is refused with its field", "[malformed]") {
@@ -169,6 +204,14 @@ TEST_CASE("every broken rule of a structure is refused with its field", "[malfor
   in_structure("logit_cap must be a number", "logit_cap", "30");
   in_structure("score_scale is -0.125: must be 0 or from 1e-6 to 1e3", "score_scale", -0.125);
   in_structure("score_scale is 1001: must be 0 or from 1e-6 to 1e3", "score_scale", 1001);
+  for (const int width : {32, 96, 4160})
+    in_structure(fmt::format("layer_inputs is {}: must be 0, or a multiple of 64 from 64 to 4096", width),
+                 "layer_inputs", width);
+  refused("config.structure.layer_inputs is 64: must be 0 with ffn \"squared_relu\": the layers' inputs are gated",
+          [](auto& c) { c["structure"]["layer_inputs"] = 64, c["structure"]["ffn"] = "squared_relu"; });
+  refused("config.structure.layer_inputs is 64: must be 0 where norms_after is false",
+          [](auto& c) { c["structure"]["layer_inputs"] = 64, c["structure"]["norms_after"] = false; });
+  in_structure("f32_rows is true: must be false without activations \"static_scales\"", "f32_rows", true);
 
   in_layer("head_dim is 96: must be 64, 128, 256 or 512", 1, "head_dim", 96);
   in_layer("n_kv_heads is 3: must divide n_heads, 2", 1, "n_kv_heads", 3);
@@ -249,6 +292,35 @@ TEST_CASE("the tensors of a model with static scales are those of the format's d
   CHECK(text_of(static_config()) == wanted.sorted());
 }
 
+TEST_CASE("the tensors of layer inputs are those of the format's description") {
+  const auto added = [](const ModelConfig& config) {
+    ModelConfig without = config;
+    without.shape.layer_inputs = 0;
+    const std::vector<std::string> all = text_of(config), others = text_of(without);
+    std::vector<std::string> found;
+    std::set_difference(all.begin(), all.end(), others.begin(), others.end(), std::back_inserter(found));
+    CHECK(all.size() == others.size() + found.size());
+    return found;
+  };
+  Wanted wanted;
+  wanted.matrix("inputs.embed", 3 * 16, 128).matrix("inputs.projection", 3 * 128, 64).floats("inputs.gain", 128);
+  for (const char* layer : {"layers.0", "layers.1", "layers.2"}) {
+    wanted.matrix(std::string(layer) + ".inputs.gate", 128, 64).matrix(std::string(layer) + ".inputs.out", 64, 128);
+    wanted.floats(std::string(layer) + ".inputs.post_gain", 64);
+  }
+  CHECK(added(inputs_config()) == wanted.sorted());
+
+  Wanted of_static;
+  of_static.matrix("inputs.embed", 16, 64).floats("inputs.gain", 64).floats("inputs.in_step", 1);
+  for (const char* matrix : {"inputs.projection", "layers.0.inputs.gate", "layers.0.inputs.out"})
+    of_static.matrix(matrix, 64, 64)
+        .floats(fmt::format("{}.bias", matrix), 64)
+        .floats(fmt::format("{}.out_step", matrix), 1);
+  of_static.floats("layers.0.inputs.in_step", 1).floats("layers.0.inputs.mid_step", 1);
+  of_static.floats("layers.0.inputs.post_gain", 64);
+  CHECK(added(static_inputs_config()) == of_static.sorted());
+}
+
 TEST_CASE("gains, biases, steps and scales of version 2 must be within their ranges", "[malformed]") {
   const float infinity = std::numeric_limits<float>::infinity();
   CHECK(after(scaled_bytes(), [](Parts&) {}) == "");
@@ -284,6 +356,11 @@ TEST_CASE("gains, biases, steps and scales of version 2 must be within their ran
             "finite, from 1e-6 to 1e6");
     taken(static_bytes(), step, {1e-6f, 1e6f});
   }
+  for (const char* gain : {"inputs.gain", "layers.1.inputs.post_gain"})
+    refused(inputs_bytes(), gain, 7, {std::nanf(""), 1.1e5f}, "finite, from -1e5 to 1e5");
+  for (const char* step : {"inputs.in_step", "inputs.projection.out_step", "layers.0.inputs.in_step",
+                           "layers.0.inputs.mid_step", "layers.0.inputs.gate.out_step"})
+    refused(static_inputs_bytes(), step, 0, {std::nanf(""), 0.0f, 1.1e6f}, "finite, from 1e-6 to 1e6");
   refused(scaled_bytes(), "output.scale", 3, {std::nanf(""), infinity, 0.0f, 1.1e18f}, "finite, from 1e-18 to 1e18");
 }
 
@@ -302,17 +379,23 @@ TEST_CASE("the scale of a row times the virtual scalar is at most 1,000 in versi
   for (const char* matrix :
        {"kv.1.k", "layers.0.attn.q", "layers.1.attn.o", "layers.2.ffn.gate", "layers.2.ffn.up", "layers.0.ffn.down"})
     too_large(scaled_bytes(), matrix, std::string(matrix) + ".scalar");
+  for (const char* matrix : {"inputs.embed", "inputs.projection", "layers.1.inputs.gate", "layers.2.inputs.out"})
+    too_large(inputs_bytes(), matrix, std::string(matrix) + ".scalar");
 }
 
 TEST_CASE("no weight of version 2 may be -128, and each tensor is caught by its digest", "[malformed]") {
   for (const std::string& matrix : tiny::matrices_of(tiny::scaled_config()))
     CHECK(tiny::contains(after(scaled_bytes(), [&](Parts& p) { p.put<int8_t>(matrix + ".weight", 5, -128); }),
                          "tensor " + matrix + ".weight: row 0 holds the weight -128"));
-  const Parts good = tiny::take_apart(scaled_bytes());
-  for (const auto& [name, entry] : good.header.items()) {
-    if (name == "__metadata__") continue;
-    Parts parts = good;
-    parts.data[good.place(name).first] ^= 1;
-    CHECK(tiny::contains(tiny::load(tiny::assemble(parts)).message(), name));
+  CHECK(tiny::contains(after(inputs_bytes(), [](Parts& p) { p.put<int8_t>("inputs.embed.weight", 128, -128); }),
+                       "tensor inputs.embed.weight: row 1 holds the weight -128"));
+  for (const std::string* bytes : {&scaled_bytes(), &inputs_bytes()}) {
+    const Parts good = tiny::take_apart(*bytes);
+    for (const auto& [name, entry] : good.header.items()) {
+      if (name == "__metadata__") continue;
+      Parts parts = good;
+      parts.data[good.place(name).first] ^= 1;
+      CHECK(tiny::contains(tiny::load(tiny::assemble(parts)).message(), name));
+    }
   }
 }

@@ -177,7 +177,7 @@ void values(Sound& sound, fuzz::Input input) {
   {
     const fuzz::MemoryBound bound(sound.file().size(), kPerByte, kFixed);
     Status status = kaiju::format::check_scales(sound);
-    if (status.ok()) status = kaiju::format::check_bytes(sound, kaiju::format::Source(sound.file()), {});
+    if (status.ok()) status = kaiju::format::check_bytes(sound, kaiju::format::Source(sound.file()), {}, 1);
     if (status.ok())
       promise(kaiju::Weights::from(sound.shared_from_this()).ok(), "values that were accepted can be computed with");
     else

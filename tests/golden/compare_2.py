@@ -14,7 +14,7 @@ import reproduce
 import reproduce_2
 
 programs = sys.argv[1]
-numbers = [int(word) for word in sys.argv[2:]] or [3, 5, 7, 9, 12, 22]
+numbers = [int(word) for word in sys.argv[2:]] or [3, 5, 7, 9, 12, 22, 33, 35]
 np.seterr(over="ignore")
 wrong = 0
 with tempfile.TemporaryDirectory() as folder:

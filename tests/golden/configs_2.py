@@ -1,4 +1,4 @@
-"""Configs of 32 small models of version 2 of the arithmetic, which together have every choice, and tokens for each.
+"""Configs of 38 small models of version 2 of the arithmetic, which together have every choice, and tokens for each.
 
     python3 configs_2.py FOLDER        writes NN.json and NN.txt"""
 import json
@@ -6,7 +6,8 @@ import os
 import random
 import sys
 
-COUNT = 32
+COUNT = 38
+FIRST_WITH_INPUTS = 32  # from here on layers have inputs of their own
 
 
 def layers_of(i, pick):
@@ -57,6 +58,11 @@ def config(i):
         "logit_cap": (0, 0, 30.3)[i // 5 % 3],
         "score_scale": (0, 0, 0.13)[i // 2 % 3],
     }
+    if i >= FIRST_WITH_INPUTS:
+        structure |= {"ffn": ("gated_silu", "gated_gelu", "gated_gelu")[i % 3], "norms_after": True, "norm_gains": True}
+        structure["layer_inputs"] = (64, 128, 256)[i // 2 % 3]
+        if is_static:
+            structure["f32_rows"] = True
     made = {
         "name": f"structure-{i:02}", "vocab_size": pick((16, 272, 512)), "d_model": pick((64, 128, 192, 320)), "n_heads": kv_heads * pick((1, 2, 3)),
         "n_kv_heads": kv_heads, "head_dim": (64, 128, 64, 256, 64)[i % 5], "d_ff": pick((64, 256, 384)), "context": 1024,

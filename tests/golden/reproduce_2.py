@@ -111,7 +111,7 @@ class Forward:
     def quantise(self, v, site, bf16_row=False):
         """(bytes, scale of each row, constant step) at a site inside a layer."""
         t = transform(v, self.B)
-        if bf16_row:
+        if bf16_row and not self.structure.get("f32_rows"):
             t = bf16(t)
         if self.static:
             e = self.ck[site + "_step"]
@@ -129,6 +129,19 @@ class Forward:
             y = np.clip(np.rint(y * (f32(1) / e)), -128, 127) * e
         return y
 
+    def gated(self, gates, ups):
+        """The middle of a feed-forward, or of a layer's input."""
+        return np.clip((silu if self.structure["ffn"] == "gated_silu" else gelu)(gates) * ups, -HUGE, HUGE)
+
+    def layer_inputs(self, x, tokens):
+        """[tokens, layers, width]"""
+        ck, width, layers = self.ck, self.structure["layer_inputs"], len(self.config["layers"])
+        y = self.value("inputs.projection", self.quantise(x, "inputs.in"))
+        y = norm(y.reshape(len(tokens), layers, width), ck["inputs.gain"], self.eps)
+        row = np.asarray(tokens)[:, None] * layers + np.arange(layers)
+        t = ck["inputs.embed.weight"][row].astype(f32) * ck.scale("inputs.embed").astype(f32)[row][..., None]
+        return (t + y) * f32(2 ** -0.5)
+
     def residual(self, x):
         return bf16(x) if self.structure["residual"] == "bf16" else x
 
@@ -141,6 +154,7 @@ class Forward:
 
         x = ck["embed.weight"][tokens].astype(f32) * ck.scale("embed", "in_scalar").astype(f32)[tokens][:, None]
         x = self.residual(transform(x, B) if tied else x)
+        P = self.layer_inputs(x, tokens) if structure.get("layer_inputs") else None
         for index, layer in enumerate(config["layers"]):
             name, slot = f"layers.{index}.", f"kv.{layer['kv_slot']}."
             D, G = layer.get("head_dim", config["head_dim"]), layer.get("n_kv_heads", config["n_kv_heads"])
@@ -180,11 +194,17 @@ class Forward:
             a = self.quantise(norm(x, self.optional(name + "ffn.gain"), eps), name + "ffn.in")
             u = self.value(name + "ffn.up", a)
             if structure["ffn"] == "squared_relu":
-                h = np.maximum(u, f32(0)) * np.maximum(u, f32(0))
+                h = np.clip(np.maximum(u, f32(0)) * np.maximum(u, f32(0)), -HUGE, HUGE)
             else:
-                h = (silu if structure["ffn"] == "gated_silu" else gelu)(self.value(name + "ffn.gate", a)) * u
-            a = self.quantise(np.clip(h, -HUGE, HUGE), name + "ffn.mid", bf16_row=True)
-            x = self.add(x, self.value(name + "ffn.down", a), name + "ffn.post_gain", layer.get("factor", 1))
+                h = self.gated(self.value(name + "ffn.gate", a), u)
+            a = self.quantise(h, name + "ffn.mid", bf16_row=True)
+            factor = layer.get("factor", 1)
+            x = self.add(x, self.value(name + "ffn.down", a), name + "ffn.post_gain", factor if P is None else 1)
+            if P is not None:
+                a = self.quantise(x, name + "inputs.in")
+                h = self.gated(self.value(name + "inputs.gate", a), P[:, index])
+                a = self.quantise(h, name + "inputs.mid", bf16_row=True)
+                x = self.add(x, self.value(name + "inputs.out", a), name + "inputs.post_gain", factor)
 
         t = transform(norm(x, self.optional("final.gain"), eps), B)
         last = row_bytes(t, 32512 if structure["wide_logits"] else 127)

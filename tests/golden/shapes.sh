@@ -1,5 +1,5 @@
 #!/bin/sh
-# Digests of the bundled model, of 24 random models of different shapes, and of 32 of version 2 of the arithmetic
+# Digests of the bundled model, of 24 random models of different shapes, and of 38 of version 2 of the arithmetic
 # (configs_2.py), against those in shapes.txt beside it.
 #
 #   sh tests/golden/shapes.sh [--programs DIR] [--model NANO] [--backend NAME]... [--record]

@@ -15,7 +15,7 @@ from int8_model import Int8Model
 from sources import open_source
 from stored_tokenizer import StoredTokenizer
 
-FAMILIES = ("llama biased, tied", "mistral", "qwen2", "arcee", "gemma3", "gemma4", "gemma4 unified", "gemma4 shared")
+FAMILIES = ("llama biased, tied", "mistral", "qwen2", "arcee", "gemma3", "gemma4", "gemma4 unified", "gemma4 shared", "gemma4 inputs")
 IDS = np.random.RandomState(7).randint(0, 320, 60)
 
 

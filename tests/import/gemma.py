@@ -76,6 +76,15 @@ def gemma4_configs():
     stored = json.loads(native.config_text(shared, "x", False, {}))["layers"]
     promise([layer["kv_slot"] for layer in stored] == [0, 1, 2, 1, 2, 1], "which slots say")
     promise([layer.get("d_ff") for layer in stored] == [None] * 3 + [384] * 3, "and widths")
+    inputs = config_of(small_models.COMMON | small_models.CASES["gemma4 inputs"][0])
+    matrices = inputs.matrices()
+    promise(matrices["inputs.embed"] == (320 * 6, 64), "a token's row has one row of each layer")
+    promise(matrices["inputs.projection"] == (6 * 64, 256), "the projection has rows of each layer")
+    promise(matrices["layers.5.inputs.out"] == (256, 64), "and each layer has two matrices")
+    stored = json.loads(native.config_text(inputs, "x", False, {}))["structure"]
+    promise(stored["layer_inputs"] == 64 and "f32_rows" not in stored, "which the structure says")
+    of_e2b = {"model_type": "gemma4_text", "hidden_size": 1536, "num_hidden_layers": 35, "num_kv_shared_layers": 20}
+    promise(config_of(of_e2b).layer_inputs == 256, "a width of 256 is the default")
     new = {"per_layer_config": {str(layer): {"head_dim": 256, "num_key_value_heads": 1} for layer in (1, 3)}}
     old = {key: item for key, item in OF_GEMMA4.items() if not key.startswith(("global", "num_global"))}
     promise(config_of(old | new) == config, "transformers' newer files say the same in another way")
@@ -96,8 +105,8 @@ def refused_configs():
         (gemma3, {"rope_parameters": {"rope_type": "default"}}, ["rope_parameters"]),
         (gemma3, {"rope_parameters": [1]}, ["rope_parameters"]),
         (gemma3, {"num_key_value_heads": 3}, ["4 heads cannot share 3"]),
-        (OF_GEMMA4, {"hidden_size_per_layer_input": 256}, ["E2B and E4B", "12B"]),
-        (OF_GEMMA4, {"hidden_size_per_layer_input": None}, ["E2B and E4B", "12B"]),
+        (OF_GEMMA4, {"hidden_size_per_layer_input": 256}, ["vocab_size_per_layer_input", "320 tokens"]),
+        (OF_GEMMA4, {"hidden_size_per_layer_input": -1}, ["hidden_size_per_layer_input"]),
         (OF_GEMMA4, {"num_kv_shared_layers": 4}, ["num_kv_shared_layers", "share fewer"]),
         (OF_GEMMA4, {"num_kv_shared_layers": 3}, ["num_kv_shared_layers", "of the kind of layer 1"]),
         (OF_GEMMA4, {"enable_moe_block": True}, ["mixture of experts", "31B"]),

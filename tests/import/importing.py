@@ -107,7 +107,7 @@ def check_model(folder, path, case, config):
 
 
 def good_imports(folder):
-    cases = ("llama biased, tied", "smollm3 windows", "mistral", "qwen2 yarn", "qwen3", "arcee", "gemma3", "gemma4", "gemma4 shared")
+    cases = ("llama biased, tied", "smollm3 windows", "mistral", "qwen2 yarn", "qwen3", "arcee", "gemma3", "gemma4", "gemma4 shared", "gemma4 inputs")
     for seed, case in enumerate(cases):
         config = small_models.config_of(case) | ({"vocab_size": 322} if case == "arcee" else {})
         small_models.write_folder(f"{folder}/{case}", config, small_models.weights_of(config, seed), "F16", shards=2)

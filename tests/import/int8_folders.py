@@ -108,7 +108,7 @@ def bits_of(stem):
     return next((bits for pattern, bits in BITS.items() if re.search(pattern, stem)), 4)
 
 
-def write_gemma(folder, case, seed, cache, change={}):
+def write_gemma(folder, case, seed, cache, change={}, scales_by_layer=False):
     """As GemmaQuantizer reads it: matrices of 2, 4 and 8 bits, constant scales of inputs and outputs."""
     base = small_models.config_of(case)
     given = {
@@ -130,7 +130,11 @@ def write_gemma(folder, case, seed, cache, change={}):
             continue
         bits = bits_of(stem)
         made.integers[stem], made.scales[stem] = quantised(array, bits, -127)
-        if stem == "model.embed_tokens":
+        if stem == "model.embed_tokens_per_layer":
+            groups = base["num_hidden_layers"] if scales_by_layer else 1
+            integers, scales = quantised(array.reshape(len(array) * groups, -1), bits, -127)
+            made.integers[stem], made.scales[stem] = integers.reshape(array.shape), scales.reshape(len(array), groups)
+        if stem.startswith("model.embed_tokens"):
             tensors[stem + ".embedding_quantized"] = packed(made.integers[stem], bits)
             tensors[stem + ".embedding_scale"] = made.scales[stem]
             continue

@@ -14,6 +14,7 @@ import tempfile
 import numpy as np
 
 from promises import engine_log_probs, promise, refusal
+import families
 import int8_folders
 import small_models
 import importer
@@ -59,9 +60,12 @@ def same_bytes(source, stored, integers, scales, case):
         if called not in integers:
             continue
         weight = stored.rows(stem + ".weight")
-        promise(np.array_equal(weight, np.maximum(integers[called], -127)), f"{case}: {matrix} has the source's bytes")
-        its = stored.rows(stem + ".scale")
-        promise(np.array_equal(its, scales[called].reshape(-1)), f"{case}: {matrix} has the source's scales")
+        same = np.array_equal(weight, np.maximum(integers[called], -127).reshape(weight.shape))
+        promise(same, f"{case}: {matrix} has the source's bytes")
+        its, wanted = stored.rows(stem + ".scale"), scales[called].reshape(-1)
+        wanted = np.repeat(wanted, len(its) // len(wanted))  # a token's embeddings of all layers may share one
+        wanted = wanted * np.float32(families.weight_factor(matrix, source.config))
+        promise(np.array_equal(its, wanted), f"{case}: {matrix} has the source's scales")
         promise(np.array_equal(stored.rows(stem + ".row_sum"), weight.sum(1, dtype=np.int32)), f"{case}: row sums")
 
 
@@ -80,17 +84,30 @@ def token_scales(folder):
 
 def static_scales(folder):
     for seed, (case, cache) in enumerate(
-        (("gemma3 own scale", True), ("gemma4", True), ("gemma4 unified", False), ("gemma4 shared", True))
+        (
+            ("gemma3 own scale", True),
+            ("gemma4", True),
+            ("gemma4 unified", False),
+            ("gemma4 shared", True),
+            ("gemma4 inputs", True),
+            ("gemma4 wide inputs", False),
+        )
     ):
-        made = int8_folders.write_gemma(f"{folder}/{case}", case, seed, cache)
-        source, stored, _ = imported(folder, case, 0.5)
+        made = int8_folders.write_gemma(f"{folder}/{case}", case, seed, cache, scales_by_layer=case == "gemma4 inputs")
+        source, stored, _ = imported(folder, case, 0.8)
         same_bytes(source, stored, made.integers, made.scales, case)
         structure = stored.config["structure"]
         promise(structure["activations"] == "static_scales" and structure["hadamard"] == 0, f"{case}: static scales")
+        promise(structure["f32_rows"], f"{case}: no row is rounded before it is quantised")
         promise(structure["static_kv"] is cache, f"{case}: scales of keys and values as trained, where there are some")
         called = "model.layers.1.self_attn.o_proj"
         promise(stored.rows("layers.1.attn.out_step")[0] == made.inputs[called], f"{case}: the step of an input")
         promise(stored.rows("layers.1.attn.o.out_step")[0] == made.outputs[called], f"{case}: the step of an output")
+        if source.config.layer_inputs:
+            called = "model.layers.2.per_layer_projection"
+            promise(stored.rows("layers.2.inputs.mid_step")[0] == made.inputs[called], f"{case}: a step of layer inputs")
+            wanted = np.float32(made.outputs["model.per_layer_model_projection"] / 16)  # sqrt(d_model)
+            promise(stored.rows("inputs.projection.out_step")[0] == wanted, f"{case}: the step of the projection")
         if cache:
             promise((stored.rows("kv.1.k_step") == made.caches[1][0]).all(), f"{case}: the step of keys")
             promise((stored.rows("kv.1.v_step") == made.caches[1][1]).all(), f"{case}: the step of values")

@@ -58,6 +58,13 @@ GEMMA4 = GEMMA | {
         "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6},
     },
 }
+GEMMA4_SHARED = GEMMA4 | {
+    "attention_k_eq_v": False,
+    "num_hidden_layers": 6,
+    "layer_types": ["sliding_attention", "full_attention"] * 3,
+    "num_kv_shared_layers": 3,
+    "use_double_wide_mlp": True,
+}
 # name: (config.json, whether GGUF can hold it)
 CASES = {
     "llama": ({"model_type": "llama"}, True),
@@ -117,15 +124,50 @@ CASES = {
         },
         False,
     ),
-    "gemma4 shared": (
+    "gemma4 shared": ({"model_type": "gemma4_text", **GEMMA4_SHARED}, False),
+    # As E2B: one KV head, heads of 256 and 512, an embedding for each layer.
+    "gemma4 inputs": (
         {
             "model_type": "gemma4_text",
-            **GEMMA4,
-            "attention_k_eq_v": False,
+            **GEMMA4_SHARED,
+            "num_key_value_heads": 1,
+            "num_global_key_value_heads": None,
+            "head_dim": 256,
+            "global_head_dim": 512,
+            "hidden_size_per_layer_input": 64,
+            "vocab_size_per_layer_input": 320,
+        },
+        False,
+    ),
+    # As E4B: two KV heads, four windows before a layer that sees all, a wider embedding.
+    "gemma4 wide inputs": (
+        {
+            "model_type": "gemma4_text",
+            **GEMMA4_SHARED,
+            "num_hidden_layers": 7,
+            "layer_types": (["sliding_attention"] * 2 + ["full_attention"]) * 2 + ["full_attention"],
+            "use_double_wide_mlp": False,
+            "hidden_size_per_layer_input": 256,
+            "vocab_size_per_layer_input": 320,
+        },
+        False,
+    ),
+    # As 12B: keys are values in heads of 512.
+    "gemma4 large heads": (
+        {"model_type": "gemma4_unified_text", **GEMMA4, "head_dim": 256, "global_head_dim": 512},
+        False,
+    ),
+    # As 270M: one KV head of 256.
+    "gemma3 one KV head": (
+        {
+            "model_type": "gemma3_text",
+            **GEMMA,
             "num_hidden_layers": 6,
-            "layer_types": ["sliding_attention", "full_attention"] * 3,
-            "num_kv_shared_layers": 3,
-            "use_double_wide_mlp": True,
+            "layer_types": (["sliding_attention"] * 5 + ["full_attention"]),
+            "num_key_value_heads": 1,
+            "head_dim": 256,
+            "query_pre_attn_scalar": 256,
+            "rope_parameters": GEMMA_ROPES | {"full_attention": {"rope_type": "default", "rope_theta": 1e6}},
         },
         False,
     ),
@@ -164,6 +206,11 @@ def weights_of(config, seed):
     if not config["tie_word_embeddings"]:
         matrix("lm_head", config["vocab_size"], d)
     gain("model.norm", d)
+    its_inputs, layers = config.get("hidden_size_per_layer_input", 0), config["num_hidden_layers"]
+    if its_inputs:
+        matrix("model.embed_tokens_per_layer", config["vocab_size"], layers * its_inputs)
+        matrix("model.per_layer_model_projection", layers * its_inputs, d)
+        gain("model.per_layer_projection_norm", its_inputs)
     for layer in range(config["num_hidden_layers"]):
         p = f"model.layers.{layer}."
         gain(p + "input_layernorm", d)
@@ -186,6 +233,10 @@ def weights_of(config, seed):
                 found[p + "self_attn.q_norm.weight"] *= 0.1
             if own_kv:
                 gain(p + "self_attn.k_norm", its_dim)
+        if its_inputs:
+            matrix(p + "per_layer_input_gate", its_inputs, d)
+            matrix(p + "per_layer_projection", d, its_inputs)
+            gain(p + "post_per_layer_input_norm", d)
         if kind.startswith("gemma4"):
             found[p + "layer_scalar"] = np.array([0.6 + 0.2 * layer], np.float32)
         if kind != "arcee":

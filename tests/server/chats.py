@@ -240,6 +240,34 @@ class Chats(OfServer):
         self.assertEqual(self.ok("GET", "/reports")["reports"][-1]["text"], "I grow blue tomatoes.")
 
 
+class Swipes(unittest.TestCase):
+    def test_swipes_are_logged_for_consenting_users_who_went_on(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "swipes.jsonl")
+            server = Running("--swipe-log", str(file))
+            self.assertEqual(file.stat().st_mode & 0o777, 0o600)
+
+            def ok(path, body, status=201):
+                got, _, text = server.ask("POST", path, body)
+                self.assertEqual(got, status, text)
+                return json.loads(text)
+
+            chat = f"/chats/{ok('/chats', {'character': ok('/characters', PIP)['id']})['id']}"
+            replies = [ok(chat + "/say", {"text": "Hello!", "temperature": 2, "log_swipes": True}, 200)["reply"]]
+            replies += [ok(chat + "/swipe", {"temperature": 2}, 200)["reply"] for _ in range(2)]
+            ok(chat + "/choose", {"reply": 1}, 200)
+            self.assertEqual(file.read_text(), "")  # nobody has gone on yet
+            ok(chat + "/say", {"text": "What do you grow?", "log_swipes": True}, 200)
+            ok(chat + "/say", {"text": "Anything else?", "log_swipes": True}, 200)  # nothing was swiped
+            ok(chat + "/swipe", {"temperature": 2}, 200)
+            ok(chat + "/say", {"text": "Good night."}, 200)  # no consent
+            (line,) = map(json.loads, file.read_text().splitlines())
+            self.assertEqual(line["card"], f"{PIP['name']}\n{PIP['description']}")
+            self.assertEqual(line["turns"][-1], ["user", "Hello!"])
+            self.assertEqual((line["kept"], line["swiped"]), (replies[1], [replies[0], replies[2]]))
+            self.assertEqual(server.stop(), 0)
+
+
 class Kept(unittest.TestCase):
     def begin(self, store, *more):
         server = Running(*more, store=store)

@@ -391,6 +391,7 @@ FUNCTIONS: Dict[str, Tuple[object, ...]] = {
     "engine_metrics": (I32, P, P),
     "engine_set_head": (I32, P, P, P),
     "engine_set_scales": (I32, P, P, P),
+    "engine_update_weights": (I32, P, P, SIZE, P),
     "engine_calibrate": (I32, P, P, P, P),
     "calibration_create": (I32, P, P, P, P),
     "calibration_destroy": (None, P),

@@ -389,6 +389,14 @@ class Engine(Handle):
         with self._alone():
             call(lib.kaiju_engine_set_scales, self._handle, None if path is None else c_path(path))
 
+    def update_weights(self, update: bytes) -> None:
+        """kaiju_engine_update_weights: the next state of a training run, for replies under way too."""
+        if not isinstance(update, (bytes, bytearray, memoryview)):
+            raise WrongType(f"a weight update is a {type(update).__name__}; it must be bytes")
+        data = bytes(update)
+        with self._alone():
+            call(lib.kaiju_engine_update_weights, self._handle, data, len(data))
+
     def calibrate(self, calibration: Calibration) -> bool:
         """kaiju_engine_calibrate: adds the newest block of a running request; False: there was none to add."""
         counted = c.c_int32()

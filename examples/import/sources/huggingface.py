@@ -115,7 +115,7 @@ class FolderSource(Source):
                     + (", or set tie_word_embeddings to true" if name == "output.weight" else "")
                 )
             self._called[name] = called[0]
-            self._places[name] = left.pop(called[0])
+            self._places[name] = self._by_layer(name, left.pop(called[0]))
             self._check_place(name, shape, where)
         for name in left:
             if OF_THE_EYE.match(name):
@@ -125,6 +125,13 @@ class FolderSource(Source):
                     f"{where}: the tensor {shown(name)} is not known in models of type {self.config.family!r} with "
                     "this config.json; kaiju would compute something else than the model does"
                 )
+
+    def _by_layer(self, name: str, place: Place) -> Place:
+        """The layers' embeddings lie side by side in the file: a token's row is one row of each layer."""
+        layers = self.config.layers
+        if name != "inputs.embed.weight" or len(place.shape) != 2 or place.shape[1] % layers:
+            return place
+        return dataclasses.replace(place, shape=(place.shape[0] * layers, place.shape[1] // layers))
 
     def _check_place(self, name: str, shape: tuple[int, ...], where: str) -> None:
         place, called = self._places[name], self._called[name]
@@ -169,4 +176,6 @@ class FolderSource(Source):
         floats = floats_of(place, first, count)
         if name.endswith("norm_gain"):
             floats = floats + np.float32(families.gain_offset(self.config.family))
+        elif (factor := families.weight_factor(name.removesuffix(".weight"), self.config)) != 1:
+            floats = floats * np.float32(factor)
         return floats.reshape(count, *place.shape[1:])

@@ -49,7 +49,16 @@ class QuantisedFolder(FolderSource):
 
     def _scales(self, matrix: str) -> Place | None:
         its = self._its(matrix)
-        return its.get("weight_scale") or its.get("embedding_scale")
+        found = its.get("weight_scale") or its.get("embedding_scale")
+        return self._by_layer(matrix + ".weight", found) if found else None
+
+    def _row_scales(self, matrix: str, scales: Place, first: int, count: int) -> np.ndarray:
+        """float32 [count, groups]. Of the layers' embeddings a token may have one scale for all layers."""
+        each = self._places[matrix + ".weight"].shape[0] // scales.shape[0]
+        begin, end = first // each, -(-(first + count) // each)
+        found = np.repeat(floats_of(scales, begin, end - begin).reshape(end - begin, -1), each, 0)
+        factor = np.float32(families.weight_factor(matrix, self.config))
+        return found[first - begin * each :][:count] * factor
 
     def _bits(self, matrix: str) -> int:
         """Of one weight; 0 if they are floats."""
@@ -63,7 +72,7 @@ class QuantisedFolder(FolderSource):
     def _check_place(self, name: str, shape: tuple[int, ...], where: str) -> None:
         matrix, place = name.removesuffix(".weight"), self._places[name]
         if matrix not in self.config.matrices() or place.type not in ("I8", "U8"):
-            if name.startswith("layers.") and name.endswith(".weight"):
+            if native.is_static(name) and name.endswith(".weight"):
                 raise Refused(
                     f"{where}: tensor {self._called[name]} is stored as {place.type}, but config.json says that the "
                     "matrices of layers are quantised; kaiju takes all of them or none"
@@ -79,12 +88,13 @@ class QuantisedFolder(FolderSource):
         if scales is None:
             raise Refused(f"{where} lacks the scales of {self._called[name]}; fetch the model again")
         groups = scales.shape[1] if len(scales.shape) == 2 else 1
-        if scales.type not in _FLOATS or scales.shape[:1] != shape[:1] or not groups or shape[1] % groups:
+        fits = scales.shape[:1] == shape[:1] or matrix == "inputs.embed" and scales.shape == (self.config.vocab_size, 1)
+        if scales.type not in _FLOATS or not fits or not groups or shape[1] % groups:
             raise Refused(
                 f"{where}: the scales of {self._called[name]} are {scales.type} of the shape {list(scales.shape)}; "
                 f"kaiju reads one for each of its {shape[0]} rows"
             )
-        if groups != 1 and matrix != "embed":
+        if groups != 1 and matrix not in ("embed", "inputs.embed"):
             raise Refused(
                 f"{where}: {self._called[name]} has {groups} scales in a row, which kaiju does not compute; use a "
                 "model with scales by channel"
@@ -128,7 +138,7 @@ class QuantisedFolder(FolderSource):
         for matrix in self.config.matrices():
             steps = {which: self._scale_of(matrix, which, where) for which in ("input", "output")}
             called = self._called[matrix + ".weight"]
-            if not matrix.startswith("layers."):
+            if not native.is_static(matrix):
                 if steps["input"] or steps["output"]:
                     raise Refused(
                         f"{where}: {called} has activation scales; kaiju quantises the logits' input by token"
@@ -141,7 +151,8 @@ class QuantisedFolder(FolderSource):
                         f"matrices of layers whose inputs and outputs are all quantised, with scales from {native.LEAST_STEP:g} to "
                         f"{native.MOST_STEP:g}"
                     )
-            found[native.matrix_name(matrix) + ".out_step"] = steps["output"]
+            factor = families.weight_factor(matrix, self.config)
+            found[native.matrix_name(matrix) + ".out_step"] = steps["output"] * factor
             site = native.site_name(matrix)
             if found.setdefault(site, steps["input"]) != steps["input"]:
                 raise Refused(
@@ -189,12 +200,12 @@ class QuantisedFolder(FolderSource):
         scales = self._scales(matrix)
         if scales is None or len(scales.shape) == 2 and scales.shape[1] != 1:
             return None
-        return self._integers(matrix, first, count), floats_of(scales, first, count).copy()
+        return self._integers(matrix, first, count), self._row_scales(matrix, scales, first, count).reshape(-1)
 
     def unchecked_rows(self, name: str, first: int, count: int) -> np.ndarray:
         matrix = name.removesuffix(".weight")
         if matrix not in self.config.matrices() or not self._bits(matrix):
             return super().unchecked_rows(name, first, count)
         integers, scales = self._integers(matrix, first, count), self._scales(matrix)
-        by_group = floats_of(scales, first, count).reshape(count, -1, 1)
+        by_group = self._row_scales(matrix, scales, first, count)[:, :, None]
         return (integers.reshape(count, by_group.shape[1], -1) * by_group).reshape(count, -1).astype(np.float32)

@@ -17,6 +17,7 @@ struct Quantiser {
   bool wide = false;        // two bytes for each value, as two rows of bytes: high and low (value = 256 high + low)
   int8_t* bytes = nullptr;  // [rows, width], or [2 * rows, width] if wide
   float* scale = nullptr;   // [rows] the value of one step; 1 if `inverse` is constant
+  bool is_whole = false;    // every GPU of those that share a model has the whole row; else a row may be divided
 };
 
 // The outputs of a matmul, from the results of Backend::linear. The value of output n of a row is
@@ -24,23 +25,24 @@ struct Quantiser {
 // value is then rounded to a whole multiple of `step`, from -128 to 127 steps.
 struct Outputs {
   float* sums = nullptr;         // [rows, width], or [2 * rows, width] if wide; some operations overwrite it
-  const float* scale = nullptr;  // [rows]
+  const float* scale = nullptr;  // [rows]; null: 1
   const float* bias = nullptr;   // [width] or null
   int32_t width = 0;
   bool wide = false;
   float step = 0.0f, inverse = 0.0f;  // inverse: 1 / step
 };
 
-// x [rows, width] = bytes of the token's row of the embedding times the token's factor, transformed back if the matrix
-// is stored transformed.
+// x [rows, width] = bytes of the token's row of the embedding times the row's factor, transformed back if the matrix is
+// stored transformed. A table may have several rows for each token, of which this is one: row token * each.
 struct EmbedRows {
-  const int8_t* weight = nullptr;  // [vocab_size, width]
-  const float* factor = nullptr;   // [vocab_size]
+  const int8_t* weight = nullptr;  // [vocab_size * each, width]
+  const float* factor = nullptr;   // [vocab_size * each]
   const int32_t* tokens = nullptr;
   int32_t rows = 0, width = 0;
   int32_t hadamard = 1;
   bool bf16 = false;  // round to bf16
   float* x = nullptr;
+  int32_t each = 1;
 };
 
 // RMS norm of rows of the residual stream, times the gain, quantised.
@@ -53,11 +55,12 @@ struct NormRows {
   Quantiser to;
 };
 
-// Quantises rows of floats, which it overwrites.
+// Quantises rows of floats.
 struct QuantiseRows {
   float* values = nullptr;  // [rows, width]
   int32_t rows = 0, width = 0;
   Quantiser to;
+  float* scratch = nullptr;  // [rows, width]; null: the values are overwritten
 };
 
 enum class Gate : int32_t { kSilu, kGelu, kSquaredRelu };

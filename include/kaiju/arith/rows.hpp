@@ -67,7 +67,7 @@ inline void quantise_row(float* x, int32_t width, const Quantiser& to, int64_t r
 KAIJU_HOST_DEVICE inline float output(const Outputs& y, int64_t row, int32_t n) {
   const float sum = y.wide ? fma(256.0f, y.sums[2 * row * y.width + n], y.sums[(2 * row + 1) * y.width + n])
                            : y.sums[row * y.width + n];
-  float value = mul(sum, y.scale[row]);
+  float value = y.scale ? mul(sum, y.scale[row]) : sum;
   if (y.bias) value = add(value, y.bias[n]);
   if (y.step != 0.0f) value = mul(static_cast<float>(round_saturate(mul(value, y.inverse), -128.0f, 127.0f)), y.step);
   return value;
@@ -92,12 +92,22 @@ inline void norm_row(const float* x, int32_t width, float eps, const float* gain
 KAIJU_HOST_DEVICE inline float residual(float x, bool bf16) { return bf16 ? from_bf16(to_bf16(x)) : x; }
 
 inline void embed_row(const EmbedRows& args, int64_t row) {
-  const int32_t token = args.tokens[row];
-  const int8_t* bytes = args.weight + int64_t{token} * args.width;
+  const int64_t from = int64_t{args.tokens[row]} * args.each;
+  const int8_t* bytes = args.weight + from * args.width;
   float* x = args.x + row * args.width;
-  for (int32_t i = 0; i < args.width; ++i) x[i] = mul(static_cast<float>(bytes[i]), args.factor[token]);
+  for (int32_t i = 0; i < args.width; ++i) x[i] = mul(static_cast<float>(bytes[i]), args.factor[from]);
   hadamard(x, args.width, args.hadamard);
   for (int32_t i = 0; i < args.width; ++i) x[i] = residual(x[i], args.bf16);
+}
+
+inline void quantise_row(const QuantiseRows& args, int64_t row) {
+  float* x = args.values + row * args.width;
+  if (args.scratch) {
+    const float* from = x;
+    x = args.scratch + row * args.width;
+    for (int32_t i = 0; i < args.width; ++i) x[i] = from[i];
+  }
+  quantise_row(x, args.width, args.to, row);
 }
 
 inline void norm_quantise_row(const NormRows& args, int64_t row) {

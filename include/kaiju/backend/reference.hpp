@@ -167,8 +167,7 @@ class ReferenceBackend {
     for (int64_t row = 0; row < args.rows; ++row) arith::norm_quantise_row(args, row);
   }
   void quantise_rows(const QuantiseRows& args) {
-    for (int64_t row = 0; row < args.rows; ++row)
-      arith::quantise_row(args.values + row * args.width, args.width, args.to, row);
+    for (int64_t row = 0; row < args.rows; ++row) arith::quantise_row(args, row);
   }
   void gate_rows(const GateRows& args) {
     for (int64_t row = 0; row < args.rows; ++row) arith::gate_row(args, row);

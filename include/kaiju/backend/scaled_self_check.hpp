@@ -45,6 +45,9 @@ inline constexpr Check kScaledExpected[] = {
     {"attention with scales, 512 channels", 0x8253FEFB8DDCB06Du},
     {"query_rows, a tile of 512 channels", 0xD5235319C270A5BDu},
     {"attention with scales, a tile of 512 channels", 0xFCB3DECF3BDD08EDu},
+    {"embed_rows, several rows a token", 0x7A4100F92E99A640u},
+    {"quantise_rows, of rows that stay", 0x9948309F2007E77Eu},
+    {"gate_rows, ups without scales", 0xC630F6DFDBE2F100u},
 };
 // The checks up to and including "attention with scales, window" are those of a CPU.
 inline constexpr size_t kPlainScaledChecks = 14;
@@ -166,6 +169,37 @@ void add_row_hashes(B& backend, Inputs& inputs, std::vector<uint64_t>& out) {
   }
 }
 
+// What the layers' inputs need besides.
+template <ScaledBackend B>
+void add_input_hashes(B& backend, Inputs& inputs, std::vector<uint64_t>& out) {
+  constexpr int32_t kRows = ScaledRows::kRows, kWidth = ScaledRows::kWidth, kEach = 3, kTokens = 13;
+  ScaledRows rows(inputs);
+  const std::vector<int8_t> table = inputs.bytes(size_t{kEach} * kTokens * kWidth);
+  const std::vector<float> factor = inputs.scales(size_t{kEach} * kTokens, 0x1p-8f);
+  const int32_t tokens[kRows] = {0, 12, 7, 7, 3};
+  std::vector<float> x(size_t{kRows} * kWidth), scratch(x.size());
+  EmbedRows args;
+  args.weight = table.data() + kWidth;
+  args.factor = factor.data() + 1;
+  args.tokens = tokens;
+  args.rows = kRows;
+  args.width = kWidth;
+  args.x = x.data();
+  args.each = kEach;
+  backend.embed_rows(args);
+  out.push_back(hash_of(x));
+
+  x = rows.floats(kRows, kWidth, 4.0f);
+  backend.quantise_rows({x.data(), kRows, kWidth, rows.quantiser(32), scratch.data()});
+  out.push_back(hash_of(std::vector<uint64_t>{hash_of(x), rows.hash_of_quantised()}));
+
+  ScaledOutputs gates(inputs, kRows, kWidth), ups(inputs, kRows, kWidth);
+  Outputs unscaled = ups.view();
+  unscaled.scale = unscaled.bias = nullptr;
+  backend.gate_rows({Gate::kGelu, gates.view(), unscaled, kRows, rows.quantiser(64, true)});
+  out.push_back(rows.hash_of_quantised());
+}
+
 // Checks queries, and attention on one sequence that is longer than one chunk of 512 keys, whose keys and values are
 // made from the same outputs five times in a row, each time with different rotary angles. Only the queries of the
 // sequence's last rows are checked.
@@ -278,6 +312,7 @@ std::vector<uint64_t> scaled_hashes(B& backend, Shapes shapes) {
   attention.add_hashes(backend, inputs, 64, kManyRows, {0}, out);
   for (const int32_t head_dim : {128, 256, 512})
     for (const int32_t rows : {3, kManyRows}) attention.add_hashes(backend, inputs, head_dim, rows, {0}, out);
+  add_input_hashes(backend, inputs, out);
   return out;
 }
 

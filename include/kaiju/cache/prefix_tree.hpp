@@ -363,8 +363,8 @@ class PrefixTree {
     domains_.at(id).ends_unheld = true;
     if (domains_.at(id).holders == 0) purge(id);
   }
-  // Starts a new scale epoch, which is needed after the scales of the weights have changed. KV that is cached at the
-  // time of this call is never found again.
+  // Starts a new epoch, which is needed after the weights, or the scales of keys and values, have changed. KV that is
+  // cached at the time of this call is never found again.
   void set_epoch(uint64_t epoch) {
     epoch_ = epoch;
     for (size_t id = 0; id < domains_.end(); ++id)

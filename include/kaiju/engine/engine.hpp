@@ -258,6 +258,14 @@ class Engine {
   // suspended ones are too; no other request begins then until the call is made again and does not return kBusy.
   // The rules of save_session for steps apply.
   Status set_scales(const std::shared_ptr<const Checkpoint>& checkpoint);
+  // Computes with other weights from the next step on: those of a checkpoint of the same config, rotary frequencies and
+  // tokenizer (with_update; or another file of the same training run). Replies under way go on from the tokens that
+  // they have, which the next steps compute anew: each later token is what the new weights give for the tokens before
+  // it. KV of the weights before is never found again, and sessions keep their tokens. The checkpoint's own classifier
+  // and scales take the place of those of set_head and set_scales. Giving the checkpoint before back is the way back.
+  // Returns kInvalidArgument for another config; an error leaves the weights as they were, or stops the engine
+  // (status()). The rules of save_session for steps apply.
+  Status set_weights(const std::shared_ptr<const Checkpoint>& checkpoint);
   // Adds the newest whole block of one of the running sequences to a calibration of this engine's model. Returns
   // whether there was one that had not been added; kInvalidArgument for a calibration of another model or of other
   // scales. Costs a copy of the block and about a nanosecond a byte. The rules of save_session for steps apply.

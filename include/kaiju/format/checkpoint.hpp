@@ -82,6 +82,9 @@ class Checkpoint {
 
   virtual const ModelConfig& config() const = 0;
   virtual const std::string& digest() const = 0;  // root digest, which identifies the checkpoint
+  // The config as the file has it, which the root digest is made of; empty where some tensors are not those that the
+  // digest names (with_head, with_scales).
+  virtual std::string_view config_text() const { return {}; }
   // Which scales of keys and values it has (with_scales); 0: those of the model's own file. KV of another epoch is of
   // no use to it.
   virtual uint64_t scale_epoch() const { return 0; }

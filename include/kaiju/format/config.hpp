@@ -104,6 +104,8 @@ struct ModelConfig {
         return own(layers[static_cast<size_t>(layer)].d_ff, d_ff);
       case Width::kHead:
         return head_dim_of(layer);
+      case Width::kInput:
+        return shape.layer_inputs;
     }
     return 0;
   }

@@ -46,6 +46,9 @@ struct LayerShape {
   bool wide_logits = false;  // the logits' input has two bytes for each value
   int32_t hadamard = 0;      // values in a block of the Hadamard transform; 0: none
   float logit_cap = 0.0f;    // the logits are cap * tanh(logit / cap); 0: they are not capped
+  int32_t layer_inputs = 0;  // width of the input that each layer has of a token (per-layer embeddings); 0: none
+  bool f32_rows = false;     // attention's results and the middle of the feed-forward are not rounded to bf16 before
+                             // they are quantised; with constant scales only
 
   bool operator==(const LayerShape&) const = default;
 };
@@ -56,8 +59,8 @@ constexpr int32_t arithmetic_of(const LayerShape& shape) {
 }
 constexpr bool is_gated(const LayerShape& shape) { return shape.ffn != Ffn::kSquaredRelu; }
 
-// A Width names a size from the config (ModelConfig::width_of).
-enum class Width : int32_t { kOne, kModel, kQuery, kKv, kFfn, kHead };
+// A Width names a size from the config (ModelConfig::width_of). kInput is the width of the layers' inputs.
+enum class Width : int32_t { kOne, kModel, kQuery, kKv, kFfn, kHead, kInput };
 
 // The owner of a tensor: a layer (the tensor's name begins with "layers.L.") or the KV slot of a layer (the tensor's
 // name begins with "kv.S.").
@@ -65,16 +68,17 @@ enum class Of : int32_t { kLayer, kSlot };
 
 constexpr bool always(const LayerShape&) { return true; }
 constexpr bool has_clips(const LayerShape& shape) { return shape.activations == Activations::kStaticClips; }
+constexpr bool has_layer_inputs(const LayerShape& shape) { return shape.layer_inputs != 0; }
 
 // The places where a layer's floats are quantised to bytes, in the order of the forward pass. Their clips exist in
-// version 1 of the arithmetic only.
-enum class Site : int32_t { kAttentionIn, kQuery, kKey, kValue, kAttentionOut, kFfnIn, kFfnMid };
-inline constexpr int32_t kSiteCount = 7;
+// version 1 of the arithmetic only. The last two are those of the layers' inputs, which version 2 alone has.
+enum class Site : int32_t { kAttentionIn, kQuery, kKey, kValue, kAttentionOut, kFfnIn, kFfnMid, kInputIn, kInputMid };
+inline constexpr int32_t kSiteCount = 9;
 
 struct SiteRow {
   Site site;
   Of of;
-  const char* clip;  // name of the tensor with the clips
+  const char* clip;  // name of the tensor with the clips; null: the site has none in any version
   Width clips;       // number of clips: one, or one for each channel
   Width width;       // number of bytes for each token
 };
@@ -87,6 +91,8 @@ inline constexpr SiteRow kSites[kSiteCount] = {
     {Site::kAttentionOut, Of::kLayer, "attn.out_clip", Width::kOne, Width::kQuery},
     {Site::kFfnIn, Of::kLayer, "ffn.in_clip", Width::kOne, Width::kModel},
     {Site::kFfnMid, Of::kLayer, "ffn.mid_clip", Width::kOne, Width::kFfn},
+    {Site::kInputIn, Of::kLayer, nullptr, Width::kOne, Width::kModel},
+    {Site::kInputMid, Of::kLayer, nullptr, Width::kOne, Width::kInput},
 };
 static_assert([] {
   for (int32_t i = 0; i < kSiteCount; ++i)
@@ -101,8 +107,8 @@ constexpr bool adds_to_residual(Operation operation) {
   return operation == Operation::kAddLinear || operation == Operation::kAddDown;
 }
 
-enum class Matmul : int32_t { kQ, kK, kV, kO, kGate, kUp, kDown };
-inline constexpr int32_t kMatmulCount = 7;
+enum class Matmul : int32_t { kQ, kK, kV, kO, kGate, kUp, kDown, kInputGate, kInputOut };
+inline constexpr int32_t kMatmulCount = 9;
 
 struct MatmulRow {
   Matmul matmul;
@@ -125,6 +131,10 @@ inline constexpr MatmulRow kMatmuls[] = {
     {Matmul::kGate, Of::kLayer, "ffn.gate", Width::kFfn, Site::kFfnIn, Operation::kLinear, "sg", is_gated},
     {Matmul::kUp, Of::kLayer, "ffn.up", Width::kFfn, Site::kFfnIn, Operation::kUp, "alpha"},
     {Matmul::kDown, Of::kLayer, "ffn.down", Width::kModel, Site::kFfnMid, Operation::kAddDown, "sd"},
+    {Matmul::kInputGate, Of::kLayer, "inputs.gate", Width::kInput, Site::kInputIn, Operation::kLinear, nullptr,
+     has_layer_inputs},
+    {Matmul::kInputOut, Of::kLayer, "inputs.out", Width::kModel, Site::kInputMid, Operation::kLinear, nullptr,
+     has_layer_inputs},
 };
 constexpr bool has_bias(const LayerShape& shape, const MatmulRow& row) {
   return shape.biases == Biases::kAll || (shape.biases == Biases::kQkv && row.input == Site::kAttentionIn);
@@ -144,8 +154,11 @@ enum class Vector : int32_t {
   kAttentionOutStep,
   kFfnInStep,
   kFfnMidStep,
+  kInputPostGain,
+  kInputInStep,
+  kInputMidStep,
 };
-inline constexpr int32_t kVectorCount = 12;
+inline constexpr int32_t kVectorCount = 15;
 
 enum class VectorRole : int32_t { kGain, kStep };
 
@@ -162,6 +175,7 @@ constexpr bool has_gains(const LayerShape& shape) { return is_scaled(shape) && s
 constexpr bool has_post_gains(const LayerShape& shape) { return has_gains(shape) && shape.norms_after; }
 constexpr bool has_head_gains(const LayerShape& shape) { return is_scaled(shape) && shape.head_norms; }
 constexpr bool has_static_steps(const LayerShape& shape) { return shape.activations == Activations::kStaticScales; }
+constexpr bool has_input_steps(const LayerShape& shape) { return has_layer_inputs(shape) && has_static_steps(shape); }
 
 inline constexpr VectorRow kVectors[kVectorCount] = {
     {Vector::kAttentionGain, Of::kLayer, "attn.gain", Width::kModel, VectorRole::kGain, has_gains},
@@ -176,6 +190,9 @@ inline constexpr VectorRow kVectors[kVectorCount] = {
     {Vector::kAttentionOutStep, Of::kLayer, "attn.out_step", Width::kOne, VectorRole::kStep, has_static_steps},
     {Vector::kFfnInStep, Of::kLayer, "ffn.in_step", Width::kOne, VectorRole::kStep, has_static_steps},
     {Vector::kFfnMidStep, Of::kLayer, "ffn.mid_step", Width::kOne, VectorRole::kStep, has_static_steps},
+    {Vector::kInputPostGain, Of::kLayer, "inputs.post_gain", Width::kModel, VectorRole::kGain, has_layer_inputs},
+    {Vector::kInputInStep, Of::kLayer, "inputs.in_step", Width::kOne, VectorRole::kStep, has_input_steps},
+    {Vector::kInputMidStep, Of::kLayer, "inputs.mid_step", Width::kOne, VectorRole::kStep, has_input_steps},
 };
 static_assert([] {
   for (int32_t i = 0; i < kVectorCount; ++i)

@@ -11,13 +11,13 @@
 
 namespace kaiju::scaled {
 
-// The quantiser of a matmul's input. `step` is the constant step of the site, or 0; `bf16` says whether the values are
-// rounded to bf16 first.
-inline Quantiser quantiser(const LayerShape& shape, const Workspace& w, float step, bool bf16 = false) {
+// The quantiser of a matmul's input. `step` is the constant step of the site, or 0; `is_middle` says whether the site
+// is one of those whose values are rounded to bf16 first, unless the shape says otherwise.
+inline Quantiser quantiser(const LayerShape& shape, const Workspace& w, float step, bool is_middle = false) {
   Quantiser to;
   to.hadamard = std::max(shape.hadamard, 1);
   to.inverse = step != 0.0f ? arith::divide(1.0f, step) : 0.0f;
-  to.bf16 = bf16;
+  to.bf16 = is_middle && !shape.f32_rows;
   to.bytes = w.at<int8_t>(Room::kBytes);
   to.scale = w.at<float>(Room::kScale);
   return to;
@@ -55,13 +55,14 @@ void norm(B& backend, const Weights& model, const float* x, std::span<const floa
   backend.norm_rows(args);
 }
 
+// Adds the outputs of a sublayer to the residual stream. `norms`: after a norm.
 template <ScaledBackend B>
-void add(B& backend, const Weights& model, const Outputs& y, std::span<const float> post_gain, float factor,
+void add(B& backend, const Weights& model, const Outputs& y, bool norms, std::span<const float> post_gain, float factor,
          int32_t rows, const Workspace& w) {
   AddRows args;
   args.y = y;
   args.rows = rows;
-  args.norms = model.config.shape.norms_after;
+  args.norms = norms;
   args.gain = post_gain.data();
   args.eps = model.config.norm_eps;
   args.factor = factor;
@@ -120,8 +121,12 @@ void attention(B& backend, const Weights& model, const LayerWeights& layer, cons
   backend.attend(ScaledAttentionArgs{args.bytes, config.n_heads, args.z, kv.value_step.data(), attended}, batch, cache);
   backend.quantise_rows(QuantiseRows{attended, rows, config.n_heads * cache.head_dim,
                                      quantiser(shape, w, layer.step(Vector::kAttentionOutStep), true)});
-  add(backend, model, multiply(backend, layer[Matmul::kO], rows, w, w.at<float>(Room::kQ)),
+  add(backend, model, multiply(backend, layer[Matmul::kO], rows, w, w.at<float>(Room::kQ)), shape.norms_after,
       layer[Vector::kAttentionPostGain], 1.0f, rows, w);
+}
+
+inline Gate gate_of(const LayerShape& shape) {
+  return shape.ffn == Ffn::kGatedSilu ? Gate::kSilu : shape.ffn == Ffn::kGatedGelu ? Gate::kGelu : Gate::kSquaredRelu;
 }
 
 template <ScaledBackend B>
@@ -130,16 +135,74 @@ void feed_forward(B& backend, const Weights& model, const LayerWeights& layer, i
   norm(backend, model, w.at<float>(Room::kStream), layer[Vector::kFfnGain], rows, w,
        quantiser(shape, w, layer.step(Vector::kFfnInStep)));
   GateRows args;
-  args.gate = shape.ffn == Ffn::kGatedSilu   ? Gate::kSilu
-              : shape.ffn == Ffn::kGatedGelu ? Gate::kGelu
-                                             : Gate::kSquaredRelu;
+  args.gate = gate_of(shape);
   if (is_gated(shape)) args.gates = multiply(backend, layer[Matmul::kGate], rows, w, w.at<float>(Room::kGate));
   args.ups = multiply(backend, layer[Matmul::kUp], rows, w, w.at<float>(Room::kUp));
   args.rows = rows;
   args.to = quantiser(shape, w, layer.step(Vector::kFfnMidStep), true);
   backend.gate_rows(args);
-  add(backend, model, multiply(backend, layer[Matmul::kDown], rows, w, w.at<float>(Room::kQ)),
-      layer[Vector::kFfnPostGain], layer.config.factor, rows, w);
+  add(backend, model, multiply(backend, layer[Matmul::kDown], rows, w, w.at<float>(Room::kQ)), shape.norms_after,
+      layer[Vector::kFfnPostGain], has_layer_inputs(shape) ? 1.0f : layer.config.factor, rows, w);
+}
+
+// Writes the input of one layer to Room::kUp: the tokens' rows of the layer's embedding, and the layer's part of the
+// projection of Room::kInputBytes.
+template <ScaledBackend B>
+void read_input(B& backend, const Weights& model, const LayerWeights& layer, const Batch& batch, const Workspace& w) {
+  const InputWeights& inputs = model.inputs;
+  const int64_t index = &layer - model.layers.data();
+  const int32_t width = inputs.embed.in;
+  EmbedRows rows;
+  rows.weight = inputs.embed.weight + index * width;
+  rows.factor = inputs.embed_scale.data() + index;
+  rows.each = static_cast<int32_t>(model.layers.size());
+  rows.tokens = batch.tokens.data();
+  rows.rows = batch.row_count;
+  rows.width = width;
+  rows.x = w.at<float>(Room::kUp);
+  backend.embed_rows(rows);
+
+  Linear part = inputs.projection;
+  const int64_t first = index * width;
+  part.weight += first * part.in;
+  if (part.row_sum) part.row_sum += first;
+  part.scale += first;
+  if (part.bias) part.bias += first;
+  part.out = width;
+  backend.linear(part, w.at<int8_t>(Room::kInputBytes), batch.row_count, part.scale, w.at<float>(Room::kGate));
+  AddRows sum;
+  sum.y = outputs(part, w, w.at<float>(Room::kGate));
+  sum.y.scale = w.at<float>(Room::kInputScale);
+  sum.rows = batch.row_count;
+  sum.norms = true;
+  sum.gain = inputs.gain.data();
+  sum.eps = model.config.norm_eps;
+  sum.factor = 0.70710678118654752f;  // 2^(-1/2)
+  sum.x = w.at<float>(Room::kUp);
+  backend.add_rows(sum);
+}
+
+// The residual stream gates the layer's input, and what is left of it is added to the residual stream.
+template <ScaledBackend B>
+void add_input(B& backend, const Weights& model, const LayerWeights& layer, const Batch& batch, const Workspace& w) {
+  const LayerShape& shape = model.config.shape;
+  const int32_t rows = batch.row_count;
+  read_input(backend, model, layer, batch, w);
+  QuantiseRows stream{w.at<float>(Room::kStream), rows, model.config.d_model,
+                      quantiser(shape, w, layer.step(Vector::kInputInStep)), w.at<float>(Room::kQ)};
+  stream.to.is_whole = true;
+  backend.quantise_rows(stream);
+  GateRows args;
+  args.gate = gate_of(shape);
+  args.gates = multiply(backend, layer[Matmul::kInputGate], rows, w, w.at<float>(Room::kGate));
+  args.ups.sums = w.at<float>(Room::kUp);
+  args.ups.width = shape.layer_inputs;
+  args.rows = rows;
+  args.to = quantiser(shape, w, layer.step(Vector::kInputMidStep), true);
+  args.to.is_whole = true;
+  backend.gate_rows(args);
+  add(backend, model, multiply(backend, layer[Matmul::kInputOut], rows, w, w.at<float>(Room::kQ)), true,
+      layer[Vector::kInputPostGain], layer.config.factor, rows, w);
 }
 
 template <ScaledBackend B>
@@ -147,6 +210,7 @@ void run_layer(B& backend, const Weights& model, const LayerWeights& layer, cons
                const Workspace& w) {
   scaled::attention(backend, model, layer, batch, cache, w);
   scaled::feed_forward(backend, model, layer, batch.row_count, w);
+  if (has_layer_inputs(model.config.shape)) scaled::add_input(backend, model, layer, batch, w);
 }
 
 template <ScaledBackend B>
@@ -162,6 +226,12 @@ void embed(B& backend, const Weights& model, const Batch& batch, const Workspace
   args.bf16 = shape.residual == Residual::kBf16;
   args.x = w.at<float>(Room::kStream);
   backend.embed_rows(args);
+  if (!has_layer_inputs(shape)) return;
+  QuantiseRows kept{args.x, args.rows, args.width, quantiser(shape, w, model.inputs.step), w.at<float>(Room::kQ)};
+  kept.to.bytes = w.at<int8_t>(Room::kInputBytes);
+  kept.to.scale = w.at<float>(Room::kInputScale);
+  kept.to.is_whole = true;
+  backend.quantise_rows(kept);
 }
 
 // Writes zero keys and values of one token to the KV cache.

@@ -55,6 +55,15 @@ struct LayerWeights {
   const Linear& packed_at(Site site) const { return packed[static_cast<size_t>(site)]; }
 };
 
+// The tensors of the layers' inputs that are not of one layer (version 2). No weights if the shape has no such inputs.
+struct InputWeights {
+  Matrix embed;                        // [vocab_size * layers, width], row token * layers + layer
+  std::span<const float> embed_scale;  // [vocab_size * layers] factor from byte to embedding
+  Linear projection;                   // [layers * width, d_model] from the embedding: `width` rows for each layer
+  std::span<const float> gain;         // [width]
+  float step = 0.0f;                   // the constant step of the projection's input, 0 if it has none
+};
+
 struct Weights {
   std::shared_ptr<const Checkpoint> checkpoint;  // keeps the matrices' memory alive
   ModelConfig config;
@@ -65,6 +74,7 @@ struct Weights {
   std::span<const float> final_gain;   // [d_model] of the final norm in version 2, or empty
   Linear classifier;                   // [labels, d_model]; no weights if the model has no classifier
   std::vector<float> classifier_bias;  // [labels]; always added on the host
+  InputWeights inputs;
   std::vector<LayerWeights> layers;
   std::vector<KvWeights> slots;
   std::vector<std::vector<uint64_t>> rope;    // [tables][head_dim / 2] turns per token times 2^64
@@ -161,6 +171,10 @@ inline void read_scaled_layer(WeightReader& file, Weights& w, int32_t index, Lay
   }
   const auto step_of = [&](Site site) -> double {
     switch (site) {
+      case Site::kInputIn:
+        return layer.step(Vector::kInputInStep);
+      case Site::kInputMid:
+        return layer.step(Vector::kInputMidStep);
       case Site::kAttentionIn:
         return layer.step(Vector::kAttentionInStep);
       case Site::kAttentionOut:
@@ -183,6 +197,18 @@ inline void read_scaled_layer(WeightReader& file, Weights& w, int32_t index, Lay
                                                   : 1.0 / std::sqrt(static_cast<double>(head_dim));
   const double block = config.shape.hadamard > 0 ? config.shape.hadamard : 1;
   layer.z = static_cast<float>(((1.0 / 127.0) / block) * (1.4426950408889634 * scale));
+}
+
+inline void read_inputs(WeightReader& file, const LayerShape& shape, InputWeights& inputs) {
+  const double scalar = file.scalar("inputs.embed.scalar");
+  inputs.embed = file.matrix("inputs.embed");
+  inputs.embed_scale = file.each("inputs.embed.scale", [=](double scale) { return scale * scalar; });
+  inputs.gain = file.floats("inputs.gain");
+  const bool is_static = has_static_steps(shape);
+  if (is_static) inputs.step = static_cast<float>(file.scalar("inputs.in_step"));
+  inputs.projection = file.linear("inputs.projection", {is_static ? static_cast<double>(inputs.step) : 1.0, 1.0});
+  if (shape.biases == Biases::kAll) inputs.projection.bias = file.floats("inputs.projection.bias").data();
+  if (is_static) inputs.projection.step = static_cast<float>(file.scalar("inputs.projection.out_step"));
 }
 
 inline void read_classifier(WeightReader& file, double final_clip, Weights& w) {
@@ -228,6 +254,7 @@ inline Result<Weights> Weights::from(std::shared_ptr<const Checkpoint> checkpoin
   if (is_clipped) w.final_in = static_cast<float>(127.0 / final_clip);
   if (has_gains(config.shape)) w.final_gain = file.floats("final.gain");
   if (!config.labels.empty()) detail::read_classifier(file, final_clip, w);
+  if (has_layer_inputs(config.shape)) detail::read_inputs(file, config.shape, w.inputs);
   for (int32_t r = 0; r < config.rope_count; ++r) {
     const auto table = checkpoint->view<uint64_t>("rope." + std::to_string(r));
     w.rope.emplace_back(table.begin(), table.end());

@@ -24,14 +24,16 @@ enum class Room : int32_t {
   kV,           // f32 [kv width]
   kQueries,     // int8 [query width]
   kMiddle,      // uint8 [d_ff], in version 1
-  kGate,        // f32 [d_ff], in version 2
-  kUp,          // f32 [d_ff], in version 2
+  kGate,        // f32 [d_ff, or the width of the layers' inputs], in version 2
+  kUp,          // likewise
   kAttended,    // f32 [query width], in version 2
   kScale,       // f32 [1] scale of the row of kBytes, in version 2
   kZ,           // f32 [heads] z of each query, in version 2
+  kInputBytes,  // int8 [d_model] the embedding, as the layers' inputs read it; in version 2 with such inputs
+  kInputScale,  // f32 [1] scale of the row of kInputBytes
   kWideLogits,  // f32 [vocab_size or labels], in version 2 with wide logits: 2 * kWideRows rows, whatever the step
 };
-inline constexpr int32_t kRoomCount = 13;
+inline constexpr int32_t kRoomCount = 15;
 inline constexpr int32_t kWideRows = 8;  // rows of logits that are computed at a time if the logits are wide
 
 struct RoomSize {
@@ -50,7 +52,7 @@ inline size_t stream_bytes(const ModelConfig& config) {
 inline std::vector<RoomSize> rooms_of(const ModelConfig& config, bool packs_projections) {
   const auto widest = [&](Width width) { return static_cast<size_t>(config.widest(width)); };
   const size_t model = widest(Width::kModel), query = widest(Width::kQuery), kv = widest(Width::kKv),
-               ffn = widest(Width::kFfn), f32 = sizeof(float);
+               ffn = std::max(widest(Width::kFfn), widest(Width::kInput)), f32 = sizeof(float);
   const size_t stream = stream_bytes(config);
   if (config.arithmetic() == 1) {
     std::vector<RoomSize> rooms = {
@@ -80,6 +82,10 @@ inline std::vector<RoomSize> rooms_of(const ModelConfig& config, bool packs_proj
       {Room::kZ, "the scales of queries", static_cast<size_t>(config.n_heads) * f32},
   };
   if (is_gated(config.shape)) rooms.push_back({Room::kGate, "the feed-forward gates", ffn * f32});
+  if (has_layer_inputs(config.shape)) {
+    rooms.push_back({Room::kInputBytes, "the embeddings", model, true});
+    rooms.push_back({Room::kInputScale, "the scales of embeddings", f32});
+  }
   if (config.shape.wide_logits)
     rooms.push_back({Room::kWideLogits, "the sums of wide logits",
                      static_cast<size_t>(std::max(config.vocab_size, config.label_count())) * f32, false,

@@ -87,6 +87,16 @@ class ExecutorFor final : public Executor {
     return {};
   }
 
+  Status set_weights(const std::shared_ptr<const Checkpoint>& checkpoint) override {
+    Result<Weights> read = Weights::from(checkpoint);
+    if (!read.ok()) return read.status();
+    weights_ = std::move(read).value();
+    head_.reset();
+    scales_.reset();
+    weight_check_.reset();
+    return {};
+  }
+
   Status count_kv(BlockKind kind, BlockId block, KvCounts& counts) override {
     if (!has_clips(weights_.config.shape)) return no_clips();
     const FloatState float_state;

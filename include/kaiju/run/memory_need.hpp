@@ -7,8 +7,9 @@
 
 namespace kaiju {
 
-// In bytes. Weights, KV and workspace are on one device, or on each of several that share the model. On a processor the weights are pages of the model's file,
-// which engines of one model share. On a GPU the workspace is an estimate: the driver rounds allocations up.
+// In bytes. Weights, KV and workspace are on one device, or on each of several that share the model. On a processor the
+// weights are pages of the model's file, which engines of one model share. On a GPU the workspace is an estimate: the
+// driver rounds allocations up.
 struct MemoryNeed {
   int32_t device = 0;  // index in devices()
   int64_t weights = 0, kv = 0, workspace = 0;

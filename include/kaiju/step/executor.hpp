@@ -56,6 +56,14 @@ class Executor {
     (void)checkpoint;
     return Status(StatusCode::kUnsupported, "this executor cannot change the scales of keys and values");
   }
+  // Computes with the weights of `checkpoint` from now on, which has the config, the rotary frequencies and the
+  // tokenizer of the executor's own; kInvalidArgument otherwise. Its classifier and its scales take the place of those
+  // that set_head and set_scales gave. KV that was written before is of no use then. Not between start and finish. An
+  // error that is not final leaves the weights as they were.
+  virtual Status set_weights(const std::shared_ptr<const Checkpoint>& checkpoint) {
+    (void)checkpoint;
+    return Status(StatusCode::kUnsupported, "this executor cannot change its weights");
+  }
   // Adds the keys and values of one block, all of whose tokens are written, to `counts`, which has a slot for each KV
   // slot of the model. Not between start and finish. kUnsupported if each key and value has a scale of its own.
   virtual Status count_kv(BlockKind kind, BlockId block, KvCounts& counts) {

@@ -130,7 +130,15 @@ void quantise_row(float* x, int32_t width, const Quantiser& to, int64_t row) {
 }
 
 void quantise_rows(const QuantiseRows& args, int32_t first, int32_t end) {
-  for (int64_t row = first; row < end; ++row) quantise_row(args.values + row * args.width, args.width, args.to, row);
+  for (int64_t row = first; row < end; ++row) {
+    float* x = args.values + row * args.width;
+    if (args.scratch) {
+      float* copy = args.scratch + row * args.width;
+      for (int32_t i = 0; i < args.width; i += kLanes) store(copy + i, load<Floats>(x + i));
+      x = copy;
+    }
+    quantise_row(x, args.width, args.to, row);
+  }
 }
 
 // The values of outputs n to n + kLanes of a row; `count` of them exist.
@@ -141,7 +149,7 @@ KAIJU_INLINE Floats outputs_at(const Outputs& y, int64_t row, int32_t n, int32_t
                 load_some<Floats>(y.sums + (2 * row + 1) * y.width + n, count));
   else
     value = load_some<Floats>(y.sums + row * y.width + n, count);
-  value = value * floats(y.scale[row]);
+  if (y.scale) value = value * floats(y.scale[row]);
   if (y.bias) value = value + load_some<Floats>(y.bias + n, count);
   if (y.step != 0.0f) value = to_floats(round_saturate(value * floats(y.inverse), -128.0f, 127.0f)) * floats(y.step);
   return value;
@@ -161,10 +169,10 @@ KAIJU_INLINE Floats residual(Floats x, bool bf16) { return bf16 ? from_bf16(to_b
 
 void embed_rows(const EmbedRows& args, int32_t first, int32_t end) {
   for (int64_t row = first; row < end; ++row) {
-    const int32_t token = args.tokens[row];
-    const int8_t* bytes = args.weight + int64_t{token} * args.width;
+    const int64_t from = int64_t{args.tokens[row]} * args.each;
+    const int8_t* bytes = args.weight + from * args.width;
     float* x = args.x + row * args.width;
-    const Floats factor = floats(args.factor[token]);
+    const Floats factor = floats(args.factor[from]);
     for (int32_t i = 0; i < args.width; i += kLanes) store(x + i, to_floats(to_ints(load<Bytes>(bytes + i))) * factor);
     if (args.bf16)
       transform_row<true>(x, args.width, args.hadamard);

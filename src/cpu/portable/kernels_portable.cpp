@@ -135,9 +135,6 @@ template <class Args, void (*kRow)(const Args&, int64_t)>
 void each_row(const Args& args, int32_t first, int32_t end) {
   for (int32_t row = first; row < end; ++row) kRow(args, row);
 }
-void quantise_one_row(const QuantiseRows& args, int64_t row) {
-  arith::quantise_row(args.values + row * args.width, args.width, args.to, row);
-}
 
 Kernels make_table() {
   Kernels kernels;
@@ -155,7 +152,7 @@ Kernels make_table() {
   kernels.masses = masses;
   kernels.embed_rows = each_row<EmbedRows, arith::embed_row>;
   kernels.norm_rows = each_row<NormRows, arith::norm_quantise_row>;
-  kernels.quantise_rows = each_row<QuantiseRows, quantise_one_row>;
+  kernels.quantise_rows = each_row<QuantiseRows, arith::quantise_row>;
   kernels.gate_rows = each_row<GateRows, arith::gate_row>;
   kernels.add_rows = each_row<AddRows, arith::add_row>;
   kernels.logit_rows = each_row<LogitRows, arith::logit_row>;

@@ -113,6 +113,10 @@ KAIJU_INLINE Status Engine::set_scales(const std::shared_ptr<const Checkpoint>& 
   return impl_->set_scales(checkpoint);
 }
 KAIJU_INLINE Result<bool> Engine::calibrate(Calibration& calibration) { return impl_->calibrate(calibration); }
+KAIJU_INLINE Status Engine::set_weights(const std::shared_ptr<const Checkpoint>& checkpoint) {
+  return impl_->set_weights(checkpoint);
+}
+
 KAIJU_INLINE Status Engine::set_head(const std::shared_ptr<const Checkpoint>& checkpoint) {
   return impl_->set_head(checkpoint);
 }

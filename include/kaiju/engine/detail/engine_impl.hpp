@@ -1,8 +1,8 @@
 // EngineImpl: what an Engine is made of. engine.hpp says what it promises, call by call; its calls from any thread are
 // in engine_calls.hpp, those about one sequence of a request in engine_sequences.hpp, the step in engine_step.hpp, beam
 // search in engine_beams.hpp, verdicts in engine_safety.hpp, records of replies in engine_record.hpp, shares in
-// engine_shares.hpp, prefetches in engine_prefetch.hpp, scales in engine_scales.hpp, saving and restoring in
-// engine_saved.hpp, cache events in engine_cache_events.hpp.
+// engine_shares.hpp, prefetches in engine_prefetch.hpp, weights and scales in engine_weights.hpp, saving and restoring
+// in engine_saved.hpp, cache events in engine_cache_events.hpp.
 #pragma once
 
 #include <algorithm>
@@ -91,6 +91,7 @@ class EngineImpl {
                   const Function<bool(std::string_view text)>& on_text, Event& done);
   Status set_head(const std::shared_ptr<const Checkpoint>& checkpoint);
   Status set_scales(const std::shared_ptr<const Checkpoint>& checkpoint);
+  Status set_weights(const std::shared_ptr<const Checkpoint>& checkpoint);
   Result<bool> calibrate(Calibration& calibration);
   Result<Scrubbed> scrub(size_t most_bytes);
   Metrics metrics() const;
@@ -191,6 +192,10 @@ class EngineImpl {
                      std::span<const float> scores, ReplyText& text, DoneReason reason);
   void cancel_beams(Request& request, DoneReason reason);
 
+  // -- weights and scales: engine_weights.hpp --
+  bool has_weights_of(const std::string& digest) const;
+  uint64_t epoch_of(const std::string& digest, uint64_t scale_epoch) const;
+
   template <class Answer, class Body>
   Answer between_steps(Body body);
   Status transfer(const BlockTransfer& transfer);
@@ -268,6 +273,7 @@ class EngineImpl {
   std::vector<Ending> endings_;
   std::shared_ptr<const TierLimits> tiers_;          // as of the step's begin
   size_t calibrated_ = 0;                            // sequences whose blocks calibrate has looked for
+  std::string weights_digest_;                       // of the weights that set_weights gave; empty: the first ones
   LabelLimits limits_;                               // what limits_of() answered last
   std::vector<std::shared_ptr<Request>> advancing_;  // all their live beams have been sampled from in this step
   Metrics metrics_;
@@ -284,7 +290,7 @@ class EngineImpl {
 #include "kaiju/engine/detail/engine_record.hpp"
 #include "kaiju/engine/detail/engine_safety.hpp"
 #include "kaiju/engine/detail/engine_saved.hpp"
-#include "kaiju/engine/detail/engine_scales.hpp"
 #include "kaiju/engine/detail/engine_sequences.hpp"
 #include "kaiju/engine/detail/engine_shares.hpp"
 #include "kaiju/engine/detail/engine_step.hpp"
+#include "kaiju/engine/detail/engine_weights.hpp"

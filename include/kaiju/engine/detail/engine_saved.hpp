@@ -36,7 +36,7 @@ inline Answer EngineImpl::between_steps(Body body) {
 
 inline Status EngineImpl::set_head(const std::shared_ptr<const Checkpoint>& checkpoint) {
   if (!checkpoint) return invalid_argument("no checkpoint");
-  if (!cache().identity().starts_with(checkpoint->digest()))
+  if (!has_weights_of(checkpoint->digest()))
     return invalid_argument("the head is one of the model " + checkpoint->digest() + ", and not of this engine's");
   if (checkpoint->config().labels != info().labels)
     return invalid_argument("the head has other labels than this engine's model: load the model with it anew");

@@ -85,6 +85,8 @@ class Scheduler {
     books_.close(session);
     blocked_ = false;
   }
+  // Every running sequence gives up its slot, and waits to start again from its tokens.
+  void restart_running();
   // Takes a sequence out for good, like remove, and forgets its resume points: nobody will continue it.
   void discard(Sequence& sequence);
   // A sequence gives up its slot, if it has one, and forgets its resume points. It may go on with other tokens.

@@ -54,6 +54,19 @@ inline void Scheduler::cut(Sequence& sequence, int32_t count) {
   wait(std::move(stopped));
 }
 
+inline void Scheduler::restart_running() {
+  close_gaps();
+  for (size_t i = 0; i < running_.size(); ++i) {
+    std::unique_ptr<Sequence> stopped = stop(i);
+    stopped->request->regions_before.reset();
+    stopped->beam.sampled = false;
+    if (stopped->beam.spare) stopped->tokens->resize(1);  // it computes nothing: it must not claim blocks of the prompt
+    move(*stopped, SequenceState::kWaiting);
+    wait(std::move(stopped));
+  }
+  close_gaps();
+}
+
 inline void Scheduler::discard(Sequence& sequence) {
   std::unique_ptr<Sequence> taken = take(sequence);
   drop_points(sequence);

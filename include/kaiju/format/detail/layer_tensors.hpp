@@ -53,7 +53,7 @@ inline std::vector<LayerSite> sites_of(const ModelConfig& config, int32_t layer)
   std::vector<LayerSite> found;
   if (!has_clips(config.shape)) return found;
   for (const SiteRow& row : kSites)
-    if (row.of == Of::kLayer || config.owns_slot(layer))
+    if (row.clip && (row.of == Of::kLayer || config.owns_slot(layer)))
       found.push_back({&row, tensor_name(config, layer, row.of, row.clip), config.width_of(row.clips, layer)});
   return found;
 }

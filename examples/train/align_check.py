@@ -1,0 +1,112 @@
+"""Checks of swipes, of DPO and of the data mix; what needs PyTorch is left out without it. A few seconds."""
+import os
+import random
+import sys
+import tempfile
+from types import SimpleNamespace
+
+import numpy as np
+
+import data_mix
+import swipes
+
+SEED = 11
+
+
+def check(name, holds, *figures):
+    print("%s: %s %s" % ("ok" if holds else "FAILED", name, " ".join("%.3g" % f for f in figures)), flush=True)
+    if not holds:
+        sys.exit(1)
+
+
+def users():
+    card, said = "Wren\nWren is a postman who grows plums and keeps a parrot called Bo.", "Do you like plums?"
+    replies = ["Yes.", "Yes, plums are what I grow, and the parrot Bo eats most of the plums.", "Not today. What about you?",
+               "Well, that is a thing that one could talk about for a long while without ever coming to an end of it at all, I would say."]
+    likes = {kind: max(replies, key=lambda reply: swipes.score(kind, card, said, reply)) for kind in swipes.KINDS}
+    check("each kind of user likes another reply", likes == {"brief": replies[2], "curious": replies[2], "attentive": replies[1]})
+    r = random.Random(SEED)
+    kept = {kind: [swipes.swipe(kind, card, said, r.sample(replies, 4), r) for _ in range(400)] for kind in swipes.KINDS}
+    check("what is kept is not among what is swiped away, which came before it unless all were seen",
+          all(k not in s and (s == list(range(k)) or len(s) == 3) for some in kept.values() for k, s in some))
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "log.jsonl")
+        turns = [["char", "Hello."], ["user", said]]
+        with open(path, "w", encoding="utf-8") as f:
+            for kept, swiped in ((replies[0], [replies[1], replies[1], " "]), (replies[0], [replies[0]]), ("", [replies[1]]), (replies[2], [])):
+                f.write(swipes.line(card, turns, kept, swiped) + "\n")
+        rows = list(swipes.read(path))
+    check("lines without a preference are left out, and doubles too", len(rows) == 1 and rows[0]["swiped"] == [replies[1]])
+    check("a tie is half a win", swipes.win_rate("curious", [(card, said, "A.", "B."), (card, said, "A?", "B.")])[0] == 0.75)
+
+
+def mix():
+    r = random.Random(SEED)
+    vocabulary = ["w%d" % i for i in range(400)]
+    texts = [" ".join(r.choices(vocabulary, k=120)) for _ in range(60)]
+    dedup = data_mix.Deduplicator()
+    check("different texts are kept", all(dedup.is_new(t) for t in texts))
+    edited = [t.replace(t.split()[50], "other", 1).upper() for t in texts]
+    check("a text with one word changed is a duplicate", not any(dedup.is_new(t) for t in edited))
+    half = [" ".join(t.split()[:60] + u.split()[60:]) for t, u in zip(texts, texts[1:])]
+    check("a text that shares half with each of two is kept", sum(dedup.is_new(t) for t in half) > 55)
+    g = np.random.default_rng(SEED)
+    v = g.standard_normal((300, 16)).astype(np.float32)
+    v[:20, 0] += 6  # of one topic
+    v /= np.linalg.norm(v, axis=1, keepdims=True)
+    like = data_mix.likeness(v, v[:5])
+    w = data_mix.weights(like)
+    check("documents of the target weigh most", abs(w.sum() - 1) < 1e-9 and w[:20].sum() > 0.8 and w[:20].mean() > 20 * w[20:].mean(), w[:20].sum())
+    both = data_mix.mixed({"a": like}, {"a": 0.5})
+    check("a mix is a weighted mean", np.allclose(both, 0.5 * w + 0.5 / 300))
+    even = np.full(300, 1 / 300)
+    check("a stream begins even and ends with the target", np.allclose(data_mix.annealed(even, w, 0.5), even) and np.allclose(data_mix.annealed(even, w, 1.0), w))
+    drawn = list(data_mix.stream(w, 1500))
+    early, late = (np.mean(like[part]) for part in (drawn[:900], drawn[-200:]))
+    check("a stream is the same each time, and turns to what is alike", drawn == list(data_mix.stream(w, 1500)) and late > early + 0.5 * like.std(), early, late)
+    check("no document comes a third time while others wait in the even part", max(np.bincount(drawn[:300], minlength=300)) <= 2)
+    check("gelu is the exact one", abs(float(data_mix.gelu(np.float32(1.0))) - 0.8413447) < 1e-5 and abs(float(data_mix.gelu(np.float32(-2.0))) + 0.0455003) < 1e-5)
+
+
+def margins():
+    """A step of DPO on a tiny int8 model raises the margin of its own pairs, and no more than text allows."""
+    try:
+        import torch
+    except ImportError:
+        print("no PyTorch here: DPO is not checked")
+        return
+    import dpo
+    import export
+    import model
+    torch.set_num_threads(1)
+    cfg = model.Config(vocab_size=64, d_model=64, n_heads=1, d_ff=128, context=64, pattern="SG", window=16)
+    dpo.LENGTH = 64
+    with tempfile.TemporaryDirectory() as folder:
+        path, prompts = os.path.join(folder, "model.safetensors"), os.path.join(folder, "prompts.json")
+        export.write(path, model.quantise(model.new_masters(cfg, "cpu"), cfg))
+        with open(prompts, "w") as f:
+            f.write('{"pieces": [], "rows": []}')
+        d = dpo.Dpo(SimpleNamespace(model=path, prompts=prompts, seed=1), "cpu")
+        r = np.random.default_rng(SEED)
+        pairs = [("logged", r.integers(8, 64, 10).tolist(), r.integers(8, 64, 6).tolist(), r.integers(8, 64, 9).tolist()) for _ in range(6)]
+        text = torch.from_numpy(r.integers(8, 64, (2, 64)))
+        first, _ = d.step(pairs, text, 0.2, False)
+        for _ in range(6):
+            last, right = d.step(pairs, text, 0.2, False)
+        check("DPO raises the margins of its pairs", abs(first - np.log(2)) < 1e-5 and last < first and right == 1.0, first, last)
+        with torch.no_grad():
+            drawn = torch.stack([d.drawn(text)[0, :4] for _ in range(300)])  # [draws, 4]
+            own = model.logits(d.reference, model.forward(d.reference, text[0], d.run.positions(1), model.Training((1, 64), False))[1])[:4].softmax(-1)
+        rates = torch.stack([(drawn == t).float().mean(0) for t in range(64)], 1)
+        check("text's targets are drawn as the reference says them", float((rates - own).abs().max()) < 0.12, float((rates - own).abs().max()))
+        far = d.kl(d.weights(), text)
+        d.go_back(0.5)
+        near = d.kl(d.weights(), text)
+        d.go_back(1.0)
+        check("going back lessens the KL, at last to 0", 0 < near < far and d.kl(d.weights(), text) == 0.0, far, near)
+
+
+if __name__ == "__main__":
+    users()
+    mix()
+    margins()

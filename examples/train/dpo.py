@@ -1,0 +1,311 @@
+"""Alignment of the int8 model on swipes: online DPO (Rafailov et al. 2023), every forward pass the contract's.
+
+    python3 dpo.py prompts --model MODEL --count 4000 --out prompts.json                   cards and turns of the generator (needs sentencepiece)
+    python3 dpo.py prompts --model MODEL --log swipes.jsonl --out prompts.json             or of a log: its pairs are trained on first
+    python3 dpo.py train --model MODEL --prompts prompts.json --data DATA --out RUN        MODEL: a checkpoint of train.py
+
+Each round the model answers prompts several times, users swipe (simulated ones, swipes.py; logged ones are a round of their own), and each kept reply is
+set against those swiped away. What is modified: the first round is SFT on kept replies; the loss of a kept reply counts beside the margin, so that
+both replies cannot become unlikely together; in every step the model is held to the one it began as on text of DATA, by targets which that one draws; and
+the KL between the two, measured on held-out text, is bounded: when it passes --most-kl, the weights go back a part of the way. No step needs a backward pass of its own: the gradient of DPO is that of
+cross-entropy whose weight is beta * sigmoid(-margin) for kept replies and its negative for others."""
+import argparse
+import functools
+import json
+import os
+import random
+import time
+
+import numpy as np
+
+import swipes
+
+END, CARD, ROLE = 6, 3, {"user": 4, "char": 5}
+LENGTH, REPLY, REPLIES = 512, 40, 4  # tokens of a sequence and of a reply, replies to a prompt
+BETA, KEPT, TEXT = 0.1, 0.2, 0.5  # DPO's beta; weights of kept replies' own loss and of text
+KINDS = swipes.KINDS
+
+
+def prompts(args):
+    """Rows {"card", "turns", "ids"}; logged rows also "kept" and "swiped", as ids. The pieces of the vocabulary go along, for replies become text again."""
+    import sentencepiece
+
+    import export
+    import persona
+    sp = sentencepiece.SentencePieceProcessor(model_proto=export.read(args.model)[1]["tokenizer"].tobytes())
+    rows, n = [], 0
+
+    def add(card, turns, **more):
+        ids = [1, CARD] + sp.encode(card) + [END]
+        for role, text in turns:
+            ids += [ROLE[role]] + sp.encode(text) + [END]
+        ids.append(ROLE["char"])
+        if len(ids) + REPLY + 1 <= LENGTH:
+            rows.append({"card": card, "turns": turns, "ids": ids, **more})
+
+    for row in swipes.read(args.log) if args.log else ():
+        add(row["card"], row["turns"], kept=sp.encode(row["kept"]), swiped=[sp.encode(s) for s in row["swiped"]])
+    while not args.log and len(rows) < args.count:
+        s = persona.sample(args.seed, 20_000_000 + n)
+        r, n = random.Random(n), n + 1
+        asked = [i for i, turn in enumerate(s["turns"]) if turn[0] == "user" and i < 12]
+        if asked:
+            add(s["name"] + "\n" + s["card"], [(role, text) for role, text, _ in s["turns"][:r.choice(asked) + 1]])
+    json.dump({"pieces": [sp.id_to_piece(i) if not sp.is_control(i) else "" for i in range(sp.get_piece_size())], "rows": rows}, open(args.out, "w"))
+    print(len(rows), "prompts")
+
+
+class Dpo:
+    """Policy and reference of a run."""
+
+    def __init__(self, args, device):
+        import torch
+
+        import export
+        import model
+        import train
+        self.torch, self.model, self.train, self.device = torch, model, train, device
+        w = export.weights(args.model, device)
+        self.tokenizer_bytes = len(export.read(args.model)[1].get("tokenizer", b""))
+        w.cfg.context = LENGTH
+        self.run = train.Run.__new__(train.Run)
+        self.run.cfg, self.run.device, self.run.is_twin, self.run.ropes = w.cfg, device, False, w.ropes
+        self.run.params = {k: v.clone() for k, v in model.masters_of(w).items()}
+        self.begun = {k: v.clone() for k, v in self.run.params.items()}
+        import optim
+        self.run.optimiser = optim.Optimiser(self.run.params)
+        self.reference = self.weights(self.begun)
+        saved = json.load(open(args.prompts))
+        self.pieces, self.rows = saved["pieces"], saved["rows"]
+        self.random = random.Random(args.seed)
+
+    def weights(self, params=None):
+        return self.model.quantise(params or self.run.params, self.run.cfg, self.run.ropes)
+
+    def text(self, ids):
+        return "".join(self.pieces[i] for i in ids if i > 7).replace("\u2581", " ").strip()
+
+    # ------------------------------------------------------------ replies
+    def sample(self, w, rows, temperature=0.9, at_once=512):
+        """One reply (ids) to each row."""
+        import evaluate
+        torch = self.torch
+        self.run.w, out = w, [None] * len(rows)
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]["ids"]))
+        for i in range(0, len(order), at_once):
+            some = order[i:i + at_once]
+            batch = [rows[j]["ids"] for j in some]
+            batch += [batch[0]] * max(0, 32 - len(batch))
+
+            def choose(last):
+                best, ids = (last / temperature).topk(40)
+                return ids.gather(1, torch.multinomial(best.softmax(-1), 1))[:, 0]
+            for j, reply in zip(some, evaluate.generate(self.run, batch, choose)):
+                out[j] = reply[:REPLY]
+        return out
+
+    def log_probability(self, w, tokens, spans):
+        """Of each sequence's reply, tokens [n, LENGTH], spans [(first, last)] of its targets."""
+        loss = self.torch.cat([self.run.losses(w, t.reshape(-1), self.targets(t).reshape(-1), False).view(len(t), -1) for t in tokens.split(64)])
+        at = self.torch.arange(LENGTH, device=loss.device)[None]
+        first, last = (self.torch.tensor(x, device=loss.device)[:, None] for x in zip(*spans))
+        return -(loss * ((at >= first) & (at < last))).sum(1)
+
+    def targets(self, tokens):
+        return self.torch.nn.functional.pad(tokens[:, 1:], (0, 1))
+
+    def sequences(self, pairs):
+        """tokens [n, LENGTH] and spans of (prompt ids, reply ids)."""
+        tokens, spans = np.zeros((len(pairs), LENGTH), np.int64), []
+        for row, (prompt, reply) in zip(tokens, pairs):
+            ids = prompt + reply + [END]
+            row[:len(ids)] = ids
+            spans.append((len(prompt) - 1, len(ids) - 1))
+        return self.torch.from_numpy(tokens).to(self.device), spans
+
+    # ------------------------------------------------------------ preferences
+    def online(self, w, count):
+        """Preferences of simulated users about this model's replies to prompts, kinds in turn."""
+        rows = self.random.sample(self.training, min(count, len(self.training)))
+        replies = list(zip(*[self.sample(w, rows) for _ in range(REPLIES)]))
+        found = []
+        for n, (row, some) in enumerate(zip(rows, replies)):
+            kind = KINDS[n % len(KINDS)]
+            texts = [self.text(r) for r in some]
+            kept, swiped = swipes.swipe(kind, row["card"], row["turns"][-1][1], texts, self.random)
+            found += [(kind, row["ids"], some[kept], some[i]) for i in swiped if texts[i] != texts[kept]]
+        return found
+
+    def logged(self):
+        return [("logged", row["ids"], row["kept"], s) for row in self.training if "kept" in row for s in row["swiped"]]
+
+    # ------------------------------------------------------------ steps
+    def step(self, pairs, text, factor, sft):
+        """One optimiser step; returns loss and share of margins above 0."""
+        torch, train = self.torch, self.train
+        import backward
+        w = self.weights()
+        gradients = backward.Gradients(w, first_row=self.run.optimiser.step_count * 37 % backward.CLIP_ROWS)
+        kept, kept_spans = self.sequences([(p, k) for _, p, k, _ in pairs])
+        other, other_spans = self.sequences([(p, s) for _, p, _, s in pairs])
+        with torch.no_grad():
+            gain = [self.log_probability(w, t, s) - self.log_probability(self.reference, t, s) for t, s in ((kept, kept_spans), (other, other_spans))]
+            margin = BETA * (gain[0] - gain[1])
+            pull = torch.zeros_like(margin) if sft else BETA * torch.sigmoid(-margin)
+            own = [1.0 / max(1, last - first) * (1.0 if sft else KEPT) for first, last in kept_spans]
+            for tokens, spans, sign in ((kept, kept_spans, 1), (other, other_spans, -1))[:1 if sft else 2]:
+                weights = torch.zeros(tokens.shape, device=self.device)
+                for i, (first, last) in enumerate(spans):
+                    weights[i, first:last] = sign * pull[i] + (own[i] if sign > 0 else 0)
+                self.add(gradients, tokens, weights, 1 / len(pairs))
+            weights = torch.full(text.shape, TEXT, device=self.device)
+            self.add(gradients, text, weights, 1 / text.numel(), self.drawn(text))
+            grads = gradients.finish()
+            self.run.optimiser.step(grads, factor)
+        return float(-torch.nn.functional.logsigmoid(margin).mean()), float((margin > 0).float().mean())
+
+    def drawn(self, text):
+        """What the reference would say after each token of text, drawn: as targets their expected gradient is that of the KL to the reference."""
+        model = self.model
+        rows = model.forward(self.reference, text.reshape(-1), self.run.positions(len(text)), model.Training(tuple(text.shape), False))[1]
+        return self.torch.cat([self.torch.multinomial(model.logits(self.reference, part).softmax(-1), 1)[:, 0] for part in rows.split(4096)]).view(text.shape)
+
+    def add(self, gradients, tokens, weights, norm, targets=None):
+        positions = self.run.positions(len(tokens))
+        targets = self.targets(tokens) if targets is None else targets
+        gradients.run(tokens.reshape(-1), positions, targets.reshape(-1), weights.reshape(-1), norm, tuple(tokens.shape), False)
+
+    def kl(self, w, tokens):
+        """Mean KL of the reference's next token against w's over text [n, LENGTH]."""
+        torch, model = self.torch, self.model
+        with torch.no_grad():
+            rows = [model.forward(x, tokens.reshape(-1), self.run.positions(len(tokens)), model.Training(tuple(tokens.shape), False))[1] for x in (self.reference, w)]
+            total = 0.0
+            for a, b in zip(*(r.split(2048) for r in rows)):
+                p, q = (model.logits(x, r).log_softmax(-1) for x, r in ((self.reference, a), (w, b)))
+                total += float((p.exp() * (p - q)).sum())
+        return total / tokens.numel()
+
+    def go_back(self, share):
+        with self.torch.no_grad():
+            for k, p in self.run.params.items():
+                p.lerp_(self.begun[k], share)
+
+    # ------------------------------------------------------------ measures
+    def measure(self, w, base):
+        """For each kind on held-out prompts: share of replies that users like better than the reference's; share of held-out pairs whose kept reply
+        gained more probability than the swiped one."""
+        report, mine = {}, self.sample(w, self.held)
+        for kind in KINDS:
+            rows = [(row["card"], row["turns"][-1][1], self.text(a), self.text(b)) for row, a, b in zip(self.held, mine, base)]
+            rate, error = swipes.win_rate(kind, rows)
+            report[kind] = {"win_rate": round(rate, 4), "standard_error": round(error, 4)}
+            pairs = [p for p in self.held_pairs if p[0] == kind]
+            with self.torch.no_grad():
+                gains = []
+                for which in (2, 3):
+                    tokens, spans = self.sequences([(p[1], p[which]) for p in pairs])
+                    gains.append(self.log_probability(w, tokens, spans) - self.log_probability(self.reference, tokens, spans))
+            report[kind]["held_out_pairs"] = round(float(((gains[0] > gains[1]).float() + 0.5 * (gains[0] == gains[1]).float()).mean()), 4)
+        report["words"] = round(float(np.mean([len(swipes.words(self.text(r))) for r in mine])), 2)
+        return report, mine
+
+    def perplexity(self, w, tokens):
+        with self.torch.no_grad():
+            loss = self.torch.cat([self.run.losses(w, t.reshape(-1), self.targets(t).reshape(-1), False).view(len(t), -1)[:, :-1] for t in tokens.split(64)])
+            return float(loss.mean().exp())
+
+
+def train_on(args):
+    import torch
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda":
+        import attention
+        print(attention.choose(), flush=True)
+    os.makedirs(args.out, exist_ok=True)
+    torch.manual_seed(args.seed)
+    d, began = Dpo(args, device), time.time()
+    say = functools.partial(print, flush=True)
+    d.random.shuffle(d.rows)
+    d.held, d.training = d.rows[:args.held], d.rows[args.held:]
+
+    def text(name):
+        x = np.fromfile(os.path.join(args.data, name + ".bin"), np.uint16).astype(np.int64)
+        return torch.from_numpy(x[:len(x) // LENGTH * LENGTH].reshape(-1, LENGTH))
+    built, own = json.load(open(os.path.join(args.data, "data.json")))["tokenizer_bytes"], d.tokenizer_bytes
+    if own and built != own:
+        raise SystemExit("%s was built with another tokenizer than the model's (%d bytes, %d)" % (args.data, built, own))
+    anchor, val = text("train"), text("val")[:args.held_text].to(device)
+    base = d.sample(d.reference, d.held)
+    pool = d.training
+    d.training = d.held
+    d.held_pairs = d.online(d.reference, len(d.held))
+    d.training = pool
+    report = {"before": d.measure(d.reference, base)[0], "perplexity_before": round(d.perplexity(d.reference, val), 4)}
+    say("%d prompts, %d held out with %d pairs; before: %s, perplexity %.3f, %.0f s" % (len(d.training), len(d.held), len(d.held_pairs), report["before"], report["perplexity_before"], time.time() - began))
+    log, rng, done = [], np.random.default_rng(args.seed), 0
+    for number in range(args.rounds):
+        w = d.weights()
+        pairs = (d.logged() if number == 0 else []) or d.online(w, args.fresh)
+        d.random.shuffle(pairs)
+        steps = args.steps if number else max(1, args.steps // 2)
+        for n in range(steps):
+            some = [pairs[(n * args.pairs + i) % len(pairs)] for i in range(args.pairs)]
+            batch = anchor[rng.integers(len(anchor), size=args.texts)].to(device)
+            left = 1 - done / (args.steps * args.rounds)
+            loss, right = d.step(some, batch, args.rate * left, number == 0)
+            done += 1
+        w = d.weights()
+        kl, back = d.kl(w, val[:32]), 0
+        while kl > args.most_kl and back < 8:
+            d.go_back(0.2)
+            w, back = d.weights(), back + 1
+            kl = d.kl(w, val[:32])
+        log.append({"round": number, "kind": "sft" if number == 0 else "dpo", "pairs": len(pairs), "loss": round(loss, 4), "margins_above_0": round(right, 3), "kl": round(kl, 5), "back": back, "perplexity": round(d.perplexity(w, val), 4)})
+        after, mine = d.measure(w, base)
+        say("round %d: %s; %s, %.0f s" % (number, log[-1], after, time.time() - began))
+        report.update(after=after, perplexity_after=log[-1]["perplexity"], rounds=log, seconds=round(time.time() - began, 1), device=device)
+        json.dump(report, open(os.path.join(args.out, "report.json"), "w"), indent=1)
+        if args.seconds and (time.time() - began) * (number + 2) / (number + 1) > args.seconds:
+            say("no time for another round")
+            break
+    for row, a, b in list(zip(d.held, base, mine))[:12]:
+        say("%r: %r -> %r" % (row["turns"][-1][1][:60], d.text(a)[:110], d.text(b)[:110]))
+    import export
+    w.cfg.context = args.context
+    proto = export.read(args.model)[1].get("tokenizer")
+    if proto is not None:
+        proto.tofile(os.path.join(args.out, "tokenizer.model"))
+    export.write(os.path.join(args.out, "model.safetensors"), w, os.path.join(args.out, "tokenizer.model") if proto is not None else None)
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = a.add_subparsers(dest="command", required=True)
+    p = commands.add_parser("prompts", help="what the model is asked")
+    p.add_argument("--log", help="lines of kaiju-chat --swipe-log")
+    p.add_argument("--count", type=int, default=4000)
+    t = commands.add_parser("train", help="rounds of SFT and DPO")
+    t.add_argument("--prompts", required=True)
+    t.add_argument("--data", required=True, help="folder of data.py build, for the text beside")
+    t.add_argument("--rounds", type=int, default=4, help="the first one is SFT")
+    t.add_argument("--steps", type=int, default=48, help="of a round")
+    t.add_argument("--fresh", type=int, default=768, help="prompts that are answered anew each round")
+    t.add_argument("--held", type=int, default=900, help="prompts held out")
+    t.add_argument("--held-text", type=int, default=256, help="sequences of held-out text")
+    t.add_argument("--pairs", type=int, default=48, help="a step")
+    t.add_argument("--texts", type=int, default=32, help="sequences of text a step")
+    t.add_argument("--rate", type=float, default=0.04, help="factor on the rates of optim.py")
+    t.add_argument("--most-kl", type=float, default=0.03, help="nats a token of held-out text")
+    t.add_argument("--seconds", type=float, help="begin no round that would end later")
+    t.add_argument("--context", type=int, default=4096, help="of the checkpoint that is written")
+    for each in (p, t):
+        each.add_argument("--model", required=True)
+        each.add_argument("--out", required=True)
+        each.add_argument("--seed", type=int, default=1)
+    args = a.parse_args()
+    (prompts if args.command == "prompts" else train_on)(args)
+
+
+if __name__ == "__main__":
+    main()

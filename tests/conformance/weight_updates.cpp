@@ -1,0 +1,216 @@
+// Weight updates: an engine that takes them while it serves computes what a file of the new weights gives.
+#include <bit>
+
+#include "catch.hpp"
+#include "kaiju/calibration.hpp"
+#include "kaiju/format/weight_update.hpp"
+#include "kaiju/kaiju.hpp"
+#include "small_config.hpp"
+#include "talk.hpp"
+#include "tests/format/training_run.hpp"
+#include "world.hpp"
+
+namespace {
+
+using namespace kaiju;
+using tiny::TrainingRun;
+
+constexpr uint64_t kSeed = 39;
+
+using Tokens = std::vector<std::pair<int32_t, float>>;  // with their log-probabilities
+
+class Talk : public test::Talk {
+ public:
+  Talk(const std::shared_ptr<const Checkpoint>& checkpoint, const std::string& backend)
+      : test::Talk(Model::create(checkpoint), options_of(backend, 6, 128)) {}
+
+  static std::vector<int32_t> prompt(int32_t first, int32_t length = 150) {
+    std::vector<int32_t> tokens;
+    for (int32_t i = 0; i < length; ++i) tokens.push_back((first + i * 7) % 250);
+    return tokens;
+  }
+  static RequestOptions request(int32_t max_tokens) {
+    RequestOptions options;
+    options.max_tokens = max_tokens;
+    options.stop_tokens = std::vector<int32_t>();
+    options.sampling.temperature = 1.0f;
+    options.sampling.seed = 7;
+    options.scope.character = "somebody";
+    options.scope.shared_tokens = 100;
+    options.scope.salt = "salt";
+    return options;
+  }
+  RequestId ask(int32_t first, int32_t max_tokens) { return submit(prompt(first), request(max_tokens)); }
+  Tokens reply(std::span<const int32_t> prompt, int32_t max_tokens) {
+    const RequestId id = submit(prompt, request(max_tokens));
+    drain();
+    return said[id];
+  }
+  void take_weights(const std::shared_ptr<const Checkpoint>& checkpoint) {
+    const Status status = engine().set_weights(checkpoint);
+    INFO(status.message());
+    REQUIRE(status.ok());
+  }
+
+  std::unordered_map<RequestId, Tokens> said;
+  int ended = 0;
+  int32_t cached = 0;  // tokens of the last reply's prompt
+
+ private:
+  void take(const Event& event) override {
+    if (event.kind == EventKind::kToken) said[event.request].emplace_back(event.token, event.logprob);
+    if (event.kind == EventKind::kDone) ++ended, cached = event.counts.cached_tokens;
+    CHECK(event.kind != EventKind::kFailed);
+  }
+};
+
+std::shared_ptr<const Checkpoint> updated(const std::shared_ptr<const Checkpoint>& checkpoint,
+                                          std::span<const std::byte> update) {
+  auto made = with_update(checkpoint, update);
+  INFO(made.status().message());
+  REQUIRE(made.ok());
+  return *made;
+}
+
+}  // namespace
+
+TEST_CASE("an engine that takes weight updates replies as one that was made with a file of the new weights") {
+  for (const int32_t arithmetic : {1, 2})
+    for (const std::string& isa : test::isas()) {
+      INFO(isa << ", version " << arithmetic);
+      TrainingRun run(test::small_config_of(arithmetic, "updates"), kSeed);
+      auto checkpoint = run.now();
+      Talk talk(checkpoint, isa);
+      const Tokens before = talk.reply(Talk::prompt(1), 12);
+      CHECK(talk.reply(Talk::prompt(1), 12) == before);
+      CHECK(talk.cached > 100);
+      for (int step = 0; step < 3; ++step) {
+        checkpoint = updated(checkpoint, run.step({.scales = step == 1, .far = step == 2}));
+        talk.take_weights(checkpoint);
+        const Tokens after = talk.reply(Talk::prompt(1), 12);
+        CHECK(talk.cached == 0);
+        CHECK(after == Talk(run.now(), isa).reply(Talk::prompt(1), 12));
+        CHECK(after != before);
+        CHECK(talk.reply(Talk::prompt(1), 12) == after);
+        CHECK(talk.cached > 100);
+        CHECK(talk.engine().scrub(size_t{1} << 30).ok());
+      }
+    }
+}
+
+TEST_CASE("a reply under way goes on with what the new weights give for its tokens") {
+  for (const std::string& isa : test::isas()) {
+    INFO(isa);
+    TrainingRun run(test::small_config("updates", false), kSeed);
+    Talk talk(run.now(), isa);
+    std::vector<RequestId> ids;
+    for (int32_t i = 0; i < 3; ++i) ids.push_back(talk.ask(10 * i, 20));
+    for (int steps = 0; talk.said[ids[2]].size() < 7; ++steps) {
+      REQUIRE(steps < 100);
+      talk.step();
+    }
+    run.step();
+    talk.take_weights(run.now());
+    std::vector<size_t> told;  // before the change, which may have brought the tokens of the step under way
+    for (const RequestId id : ids) told.push_back(talk.said[id].size());
+    for (Event event; talk.engine().poll(event);) {
+      REQUIRE(event.kind == EventKind::kToken);
+      talk.said[event.request].emplace_back(event.token, event.logprob);
+      ++told[static_cast<size_t>(std::find(ids.begin(), ids.end(), event.request) - ids.begin())];
+    }
+    talk.drain();
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const Tokens& reply = talk.said[ids[i]];
+      REQUIRE(reply.size() == 20);
+      std::vector<int32_t> so_far = Talk::prompt(10 * static_cast<int32_t>(i));
+      for (size_t t = 0; t < told[i]; ++t) so_far.push_back(reply[t].first);
+      const auto left = static_cast<int32_t>(20 - told[i]);
+      const Tokens rest(reply.begin() + static_cast<std::ptrdiff_t>(told[i]), reply.end());
+      CHECK(rest == Talk(run.now(), isa).reply(so_far, left));
+    }
+  }
+}
+
+TEST_CASE("after a thousand updates under load an engine is equal to a file of the weights") {
+  INFO("seed " << kSeed);
+  ModelConfig config = test::small_config("updates", false);
+  config.vocab_size = 256;
+  config.layers.resize(2);
+  TrainingRun run(config, kSeed);
+  auto checkpoint = run.now();
+  Talk talk(checkpoint, "auto");
+  std::mt19937_64 random(kSeed);
+  int asked = 0;
+  for (int step = 0; step < 1000; ++step) {
+    for (; talk.engine().pending() < 3; ++asked) talk.ask(static_cast<int32_t>(random() % 50), 6);
+    talk.step();
+    checkpoint = updated(checkpoint, run.step());
+    talk.take_weights(checkpoint);
+  }
+  talk.drain();
+  CHECK(talk.ended == asked);
+  CHECK(checkpoint->digest() == run.now()->digest());
+  CHECK(talk.reply(Talk::prompt(3), 40) == Talk(run.now(), "auto").reply(Talk::prompt(3), 40));
+}
+
+TEST_CASE("suspended requests, beams and several replies at once go on after a change of weights") {
+  for (uint32_t which = 1; which < 8; ++which) {
+    INFO("which " << which);
+    TrainingRun run(test::small_config("updates", false), kSeed);
+    Talk talk(run.now(), "auto");
+    RequestOptions beams = Talk::request(10), two = Talk::request(10);
+    beams.sampling = {};
+    beams.beams.width = 3;
+    two.sequence_count = 2;
+    RequestId suspended = 0;
+    if (which & 1) suspended = talk.ask(1, 10);
+    if (which & 2) talk.submit(Talk::prompt(2), beams);
+    if (which & 4) talk.submit(Talk::prompt(3), two);
+    for (int i = 0; i < 5; ++i) talk.step();
+    if (suspended) REQUIRE(talk.engine().suspend(suspended).ok());
+    for (int i = 0; i < 3; ++i) {
+      run.step();
+      talk.take_weights(run.now());
+      talk.step();
+      talk.step();
+    }
+    if (suspended) REQUIRE(talk.engine().resume(suspended).ok());
+    talk.drain();
+    if (suspended) CHECK(talk.said[suspended].size() == 10);
+    CHECK(talk.ended == std::popcount(which));
+    CHECK(talk.engine().check_ledger().ok());
+  }
+}
+
+TEST_CASE("weights may be changed and changed back, with heads and scales of the weights that are there") {
+  ModelConfig config = test::small_config("updates", false);
+  config.labels = {"rude", "sad"};
+  TrainingRun run(config, kSeed);
+  const auto first = run.now();
+  Talk talk(first, "auto");
+  const Tokens before = talk.reply(Talk::prompt(1), 12);
+  auto calibration = Calibration::create(*first);
+  REQUIRE(calibration.ok());
+  run.step();
+  talk.take_weights(run.now());
+  CHECK(talk.engine().set_head(first).code() == StatusCode::kInvalidArgument);
+  CHECK(talk.engine().set_scales(first).code() == StatusCode::kInvalidArgument);
+  CHECK(talk.engine().calibrate(*calibration).status().code() == StatusCode::kInvalidArgument);
+  CHECK(talk.engine().set_head(run.now()).ok());
+  CHECK(talk.engine().set_scales(run.now()).ok());
+  CHECK(talk.reply(Talk::prompt(1), 12) != before);
+  talk.take_weights(first);
+  CHECK(talk.reply(Talk::prompt(1), 12) == before);
+  CHECK(talk.engine().set_head(first).ok());
+  CHECK(talk.engine().calibrate(*calibration).ok());
+}
+
+TEST_CASE("weights of another shape are refused, and the engine goes on") {
+  Talk talk(TrainingRun(test::small_config("updates", false), kSeed).now(), "auto");
+  const Tokens before = talk.reply(Talk::prompt(1), 12);
+  ModelConfig config = test::small_config("updates", false);
+  config.d_ff = 256;
+  CHECK(talk.engine().set_weights(TrainingRun(config, kSeed).now()).code() == StatusCode::kInvalidArgument);
+  CHECK(talk.engine().set_weights(nullptr).code() == StatusCode::kInvalidArgument);
+  CHECK(talk.reply(Talk::prompt(1), 12) == before);
+}
