@@ -106,7 +106,7 @@ std::optional<int> parse_args(int argc, char** argv, Args& args) {
   app.option_defaults()->group("Machine");
   option("--threads", args.threads, "N", "threads (default: one for each physical core)")->check(whole_number(1, 256));
   option("--backend", args.backend, "NAME",
-         "auto, cuda, amx, avx512, avxvnni, avx2, i8mm, neon, portable or reference (default: auto)")
+         "auto (the default), cuda, amx, avx512, avxvnni, avx2, i8mm, neon, portable, reference")
       ->check(kaiju::tools::backend_name());
   option("--products-file", args.products_file, "FILE",
          "on a GPU with cuBLASLt: file for its fastest algorithms (default: none)");

@@ -618,7 +618,7 @@ TEST_CASE("every option has a description and accepts its limits") {
       CHECK(kaiju_options_set_float(options, option, info.standard, nullptr) == KAIJU_OK);
     }
   }
-  CHECK(described == 66);
+  CHECK(described == 67);
   kaiju_options_destroy(options);
 }
 
