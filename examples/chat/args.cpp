@@ -64,7 +64,7 @@ std::optional<int> parse_args(int argc, char** argv, Args& args) {
                          });
   CLI::Option* json = app.add_flag("--json", args.json, "print one line of JSON for each turn")->option_text(" ");
   list->excludes(option("--swipe-log", args.swipe_log, "FILE",
-                        "append what you retried, and what you went on with, for training (default: no log)"));
+                        "append what you retried, and what came of it, for training (default: no log)"));
   app.add_flag("--verbose", args.verbose, "show the machine, and tokens and speed after each turn");
   app.option_defaults()->group("Replies");
   option("--max-tokens", sampling.max_tokens, "N", fmt::format("longest reply (default: {})", sampling.max_tokens))
@@ -105,8 +105,7 @@ std::optional<int> parse_args(int argc, char** argv, Args& args) {
   app.add_flag("--circles", sampling.circles, "let a reply repeat itself over and over (default: end it)");
   app.option_defaults()->group("Machine");
   option("--threads", args.threads, "N", "threads (default: one for each physical core)")->check(whole_number(1, 256));
-  option("--backend", args.backend, "NAME",
-         "auto (the default), cuda, amx, avx512, avxvnni, avx2, i8mm, neon, portable, reference")
+  option("--backend", args.backend, "NAME", "cuda, amx, avx512, avxvnni, avx2, i8mm, neon, portable (default: auto)")
       ->check(kaiju::tools::backend_name());
   option("--products-file", args.products_file, "FILE",
          "on a GPU with cuBLASLt: file for its fastest algorithms (default: none)");
