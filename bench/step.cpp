@@ -501,7 +501,7 @@ class Stopwatch {
       tools::print(stderr, "{} {}: {:.3f} ms\n", line.operation, line.shape,
                    1e-3 * line.microseconds);  // what is measured stays known when the rest fails
   }
-  // Of one GPU; 0, for none, where several share the model.
+  // In seconds; 0 where the ceilings are not known.
   double floor(const std::vector<Rows>& step) const {
     return floor_of(config_, cost_, gpu_, step, std::max<int32_t>(1, static_cast<int32_t>(options_.devices.size())));
   }

@@ -30,13 +30,13 @@ class Exchange {
   static Result<std::unique_ptr<Exchange>> make(std::shared_ptr<Device> device, const Split& split,
                                                 const ModelConfig& config, int32_t rows, int32_t logit_rows,
                                                 std::shared_ptr<LostFlag> lost);
-  // Makes them known to each other, by rank, with memory of their workspaces. The GPUs must reach each other's memory;
-  // kUnsupported says which do not.
+  // Memory of a GPU's workspace that the others write to.
   struct Rooms {
     arith::bf16* stream;  // [rows, d_model] of version 1 of the arithmetic
     int8_t* bytes;        // [rows, d_model] what the matmul after a norm reads, in version 1
     float* floats;        // [rows, d_model] results of matmuls, in version 2
   };
+  // Makes them known to each other, by rank. The GPUs must reach each other's memory; kUnsupported says which do not.
   static Status connect(std::span<Exchange* const> all, std::span<const Rooms> rooms);
 
   // Where a matmul sends its sums. They are to be added up with those of the other GPUs, times `scale`, before anything

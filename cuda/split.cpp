@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "kaiju/run/shared_model.hpp"
 #include "kernels.hpp"
 
 namespace kaiju::cuda {
@@ -53,16 +54,6 @@ Range part_of(const ModelConfig& config, const Split& split, Width width, int32_
   }
 }
 
-ModelConfig part_of(const ModelConfig& config, const Split& split) {
-  ModelConfig part = config;
-  part.n_heads /= split.count;
-  part.d_ff /= split.count;
-  part.n_kv_heads = split.kv_heads(config.n_kv_heads).size;
-  for (LayerConfig& layer : part.layers) {
-    layer.d_ff /= split.count;
-    if (layer.n_kv_heads != 0) layer.n_kv_heads = split.kv_heads(layer.n_kv_heads).size;
-  }
-  return part;
-}
+ModelConfig part_of(const ModelConfig& config, const Split& split) { return config_of_part(config, split.count); }
 
 }  // namespace kaiju::cuda

@@ -13,6 +13,7 @@
 #include "kaiju/run/devices.hpp"
 #include "kaiju/run/executor_for.hpp"
 #include "kaiju/run/memory_need.hpp"
+#include "kaiju/run/shared_model.hpp"
 #include "kaiju/step/executor.hpp"
 #if KAIJU_CUDA
 #include "cuda.hpp"
@@ -313,16 +314,6 @@ static bool is_divided(const std::string& name) {
   return false;
 }
 
-// The dimensions of each GPU's part.
-static ModelConfig shared_among(int32_t gpus, ModelConfig config) {
-  const auto kv_heads = [&](int32_t all) { return all == 0 ? 0 : std::max(1, all / gpus); };
-  config.n_heads /= gpus;
-  config.d_ff /= gpus;
-  config.n_kv_heads = kv_heads(config.n_kv_heads);
-  for (LayerConfig& layer : config.layers) layer.n_kv_heads = kv_heads(layer.n_kv_heads);
-  return config;
-}
-
 Result<MemoryNeed> memory_need(const Checkpoint& checkpoint, const ExecutorOptions& options) {
   using Answer = Result<MemoryNeed>;
   return guarded<Answer>([&]() -> Answer {
@@ -333,7 +324,7 @@ Result<MemoryNeed> memory_need(const Checkpoint& checkpoint, const ExecutorOptio
     const int64_t share = std::max<int64_t>(1, static_cast<int64_t>(devices->size()));  // GPUs that share the model
     Result<ExecutorSizes> sizes = sizes_of(checkpoint.config(), options, on_gpu);
     if (!sizes.ok()) return sizes.status();
-    const ModelConfig config = shared_among(static_cast<int32_t>(share), checkpoint.config());
+    const ModelConfig config = config_of_part(checkpoint.config(), static_cast<int32_t>(share));
     Slots slots;
     slots.create(config, *sizes);
     MemoryNeed need;

@@ -70,7 +70,7 @@ __device__ __forceinline__ void add_up(const Peers& peers, const ReceivedSums& r
   for (int p = 0; p < kGpus; ++p) sum[0] += four[p].x, sum[1] += four[p].y, sum[2] += four[p].z, sum[3] += four[p].w;
 }
 
-// What `put` stores for this GPU, or where rows are spread for every one.
+// Calls put(p) for every GPU p where rows are spread, else for this one.
 template <class Put>
 __device__ __forceinline__ void put_to_all(const Peers& peers, bool spread, Put&& put) {
   if (!spread) return put(peers.rank);

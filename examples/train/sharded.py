@@ -52,24 +52,25 @@ class Plan:
                 at += size
         return found
 
-    def flatten(self, tensors, like, by_rows=False):
-        """Whole tensors into a buffer [ranks, part]."""
-        for rank, own in enumerate(self.own):
-            stacks, at = self.stacks(rank, like[rank], by_rows), dict.fromkeys(self.names, 0)
-            for name, index in own:
-                count = index.stop - index.start
-                stacks[name][at[name]:at[name] + count] = tensors[name][index]
-                at[name] += count
-        return like
-
-    def spread(self, parts, out, by_rows=False):
-        """The reverse."""
+    def units(self, parts, by_rows):
+        """(name, where in the whole tensor, view of it) of every unit in a buffer [ranks, part]."""
         for rank, own in enumerate(self.own):
             stacks, at = self.stacks(rank, parts[rank], by_rows), dict.fromkeys(self.names, 0)
             for name, index in own:
                 count = index.stop - index.start
-                out[name][index] = stacks[name][at[name]:at[name] + count]
+                yield name, index, stacks[name][at[name]:at[name] + count]
                 at[name] += count
+
+    def flatten(self, tensors, like, by_rows=False):
+        """Whole tensors into a buffer [ranks, part]."""
+        for name, index, unit in self.units(like, by_rows):
+            unit.copy_(tensors[name][index])
+        return like
+
+    def spread(self, parts, out, by_rows=False):
+        """The reverse."""
+        for name, index, unit in self.units(parts, by_rows):
+            out[name][index] = unit
         return out
 
 

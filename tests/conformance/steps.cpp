@@ -280,69 +280,53 @@ TEST_CASE("a build without the CUDA backend says how to get it") {
 }
 #endif
 
-TEST_CASE("every backend, thread count, chunk size and batch gives the reference's bits, on 24 random models") {
+// Compares `models` random models with the reference. `make` makes a config, `length` says how many tokens a model
+// gets, and `batch` how many sequences are computed at once.
+template <class Make, class Length>
+void check_random_models(int models, Make&& make, Length&& length, int32_t batch) {
   const unsigned seed = std::getenv("KAIJU_TEST_SEED")
                             ? static_cast<unsigned>(std::atol(std::getenv("KAIJU_TEST_SEED")))
                             : std::random_device{}();
   INFO("KAIJU_TEST_SEED=" << seed);
   std::mt19937 random(seed);
-  for (int i = 0; i < 24; ++i) {
-    const ModelConfig config = random_config(random, i);
+  for (int i = 0; i < models; ++i) {
+    const ModelConfig config = make(random, i);
     INFO("config " << config_to_json(config));
     const TemporaryModel model(config, random());
-    const size_t count = i % 6 == 0 ? 700 : 60 + random() % 100;  // now and then past a chunk of 512 keys
-    const std::vector<int32_t> tokens = random_tokens(random, config.vocab_size, count);
-    check_all(model.checkpoint, tokens, digest_of(model.checkpoint, tokens, {"reference", 1, 0, 1}));
+    const std::vector<int32_t> tokens = random_tokens(random, config.vocab_size, length(random, i));
+    check_all(model.checkpoint, tokens, digest_of(model.checkpoint, tokens, {"reference", 1, 0, 1}), batch);
   }
+}
+
+TEST_CASE("every backend, thread count, chunk size and batch gives the reference's bits, on 24 random models") {
+  check_random_models(
+      24, random_config,
+      [](std::mt19937& random, int i) -> size_t {
+        return i % 6 == 0 ? 700 : 60 + random() % 100;  // now and then past a chunk of 512 keys
+      },
+      8);
 }
 
 TEST_CASE("every backend, thread count, chunk size and batch gives the reference's bits, on 12 models of version 2") {
-  const unsigned seed = std::getenv("KAIJU_TEST_SEED")
-                            ? static_cast<unsigned>(std::atol(std::getenv("KAIJU_TEST_SEED")))
-                            : std::random_device{}();
-  INFO("KAIJU_TEST_SEED=" << seed);
-  std::mt19937 random(seed);
-  for (int i = 0; i < 12; ++i) {
-    const ModelConfig config = random_scaled_config(random, i);
-    INFO("config " << config_to_json(config));
-    const TemporaryModel model(config, random());
-    const size_t count = i % 8 == 0 ? 530 : 30 + random() % 50;  // now and then past a chunk of 512 keys
-    const std::vector<int32_t> tokens = random_tokens(random, config.vocab_size, count);
-    check_all(model.checkpoint, tokens, digest_of(model.checkpoint, tokens, {"reference", 1, 0, 1}), 3);
-  }
+  check_random_models(
+      12, random_scaled_config,
+      [](std::mt19937& random, int i) -> size_t { return i % 8 == 0 ? 530 : 30 + random() % 50; }, 3);
 }
 
 TEST_CASE("every backend, thread count, chunk size and batch gives the reference's bits, on 20 models like Gemma") {
-  const unsigned seed = std::getenv("KAIJU_TEST_SEED")
-                            ? static_cast<unsigned>(std::atol(std::getenv("KAIJU_TEST_SEED")))
-                            : std::random_device{}();
-  INFO("KAIJU_TEST_SEED=" << seed);
-  std::mt19937 random(seed);
-  for (int i = 0; i < 20; ++i) {
-    const ModelConfig config = random_gemma_config(random, i);
-    INFO("config " << config_to_json(config));
-    const TemporaryModel model(config, random());
-    const size_t count = i % 10 == 0 ? 530 : 30 + random() % 50;  // now and then past a chunk of 512 keys
-    const std::vector<int32_t> tokens = random_tokens(random, config.vocab_size, count);
-    check_all(model.checkpoint, tokens, digest_of(model.checkpoint, tokens, {"reference", 1, 0, 1}), 3);
-  }
+  check_random_models(
+      20, random_gemma_config,
+      [](std::mt19937& random, int i) -> size_t { return i % 10 == 0 ? 530 : 30 + random() % 50; }, 3);
 }
 
 TEST_CASE(
     "every backend, thread count, chunk size and batch gives the reference's bits, on 20 models with layer inputs") {
-  const unsigned seed = std::getenv("KAIJU_TEST_SEED")
-                            ? static_cast<unsigned>(std::atol(std::getenv("KAIJU_TEST_SEED")))
-                            : std::random_device{}();
-  INFO("KAIJU_TEST_SEED=" << seed);
-  std::mt19937 random(seed);
-  for (int i = 0; i < 20; ++i) {
-    const ModelConfig config = random_layer_inputs_config(random, i);
-    INFO("config " << config_to_json(config));
-    const TemporaryModel model(config, random());
-    const size_t count = i % 7 == 0 ? 70 : 10 + random() % 30;  // now and then past a window
-    const std::vector<int32_t> tokens = random_tokens(random, config.vocab_size, count);
-    check_all(model.checkpoint, tokens, digest_of(model.checkpoint, tokens, {"reference", 1, 0, 1}), 3);
-  }
+  check_random_models(
+      20, random_layer_inputs_config,
+      [](std::mt19937& random, int i) -> size_t {
+        return i % 7 == 0 ? 70 : 10 + random() % 30;  // now and then past a window
+      },
+      3);
 }
 
 TEST_CASE("one row in each step gives the reference's bits over chunks, windows and shared slots") {
