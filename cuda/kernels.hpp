@@ -94,7 +94,7 @@ struct RopeArgs {
 cudaError_t rope_quantise(cudaStream_t stream, const Chip& chip, const RopeArgs& args, const Batch& batch,
                           const KvSlot& kv);
 
-// ---- kernels/rows.cu ----
+// ---- kernels/rows.cu, kernels/head_rows.cu ----
 // The row operations of version 2 of the arithmetic (kaiju/arith/rows.hpp). Blocks of the Hadamard transform have up to
 // kMostHadamard values, and head_dim is 64, 128, 256 or 512.
 inline constexpr int32_t kMostHadamard = 256;
@@ -112,10 +112,15 @@ cudaError_t norm_rows(cudaStream_t stream, const Chip& chip, const NormRows& arg
 cudaError_t quantise_rows(cudaStream_t stream, const Chip& chip, const QuantiseRows& args, const SharedMost& most = {});
 cudaError_t gate_rows(cudaStream_t stream, const Chip& chip, const GateRows& args, const SharedMost& most = {});
 cudaError_t add_rows(cudaStream_t stream, const Chip& chip, const AddRows& args);
+// add_rows(args) and norm_rows(norm) of the same residual stream in one kernel.
+cudaError_t add_norm_rows(cudaStream_t stream, const Chip& chip, const AddRows& args, const NormRows& norm);
 cudaError_t logit_rows(cudaStream_t stream, const Chip& chip, const LogitRows& args);
 cudaError_t query_rows(cudaStream_t stream, const Chip& chip, const QueryRows& args);
 cudaError_t append_rows(cudaStream_t stream, const Chip& chip, const KeyValueRows& args, const Batch& batch,
                         const KvSlot& kv);
+// Both in one kernel.
+cudaError_t project_rows(cudaStream_t stream, const Chip& chip, const QueryRows& queries, const KeyValueRows& kept,
+                         const Batch& batch, const KvSlot& kv);
 
 // ---- kernels/attention.cu, kernels/sm90_attention.cu, kernels/scaled_attention.cu ----
 inline constexpr int32_t kAttentionTileRows = 64;

@@ -20,7 +20,7 @@ cudaError_t attend_scaled(cudaStream_t stream, const Chip& chip, const ScaledAtt
     case 64:
       return launch.operator()<MmaShape<64, 16, 4, 3, true>, MmaShape<64, 16, 4, 3, true>>();
     case 128:
-      return launch.operator()<MmaShape<128, 16, 4, 3, true>, MmaShape<128, 32, 8, 1, true>>();
+      return launch.operator()<MmaShape<128, 16, 8, 2, true>, MmaShape<128, 32, 8, 1, true>>();
     case 256:
       return launch.operator()<MmaShape<256, 16, 8, 2, true>, MmaShape<256, 32, 8, 1, true>>();
     case 512:
