@@ -302,7 +302,9 @@ int main(int argc, char** argv) {
   } else if (stage == "times-scaled") {
     scaled_times(argc > 2 ? argv[2] : "");
   } else {
-    std::printf("wgmma | check mma|whole|split|reference [FROM [TO]] | times [FROM [TO]] | check-scaled [FROM [TO]] | times-scaled [PART OF A NAME]\n");
+    std::printf(
+        "wgmma | check mma|whole|split|reference [FROM [TO]] | times [FROM [TO]] | check-scaled [FROM [TO]] | "
+        "times-scaled [PART OF A NAME]\n");
     return 2;
   }
   if (std::fflush(stdout) != 0 || std::ferror(stdout)) {

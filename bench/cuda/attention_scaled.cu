@@ -56,7 +56,8 @@ size_t count_differences(const std::vector<float>& got, const std::vector<float>
 
 void check(uint64_t seed, const ScaledShape& shape, const Rows& rows, float z_most) {
   char name[256];
-  std::snprintf(name, sizeof name, "scaled case %d: D %d, kv %d, heads %d, window %d, z %g, %zu segments, first %d + %d",
+  std::snprintf(name, sizeof name,
+                "scaled case %d: D %d, kv %d, heads %d, window %d, z %g, %zu segments, first %d + %d",
                 static_cast<int>(seed), shape.head_dim, shape.kv_heads, shape.heads, shape.window,
                 static_cast<double>(z_most), rows.size(), rows[0].first, rows[0].second);
   case_name = name;
@@ -105,11 +106,11 @@ void check(uint64_t seed, const ScaledShape& shape, const Rows& rows, float z_mo
   const Chip chip = this_chip();
   for (const int32_t units : {0, 2048, 300}) {
     Scratch scratch(units, shape.head_dim);
-    if (units == 300) scratch.view.head_dim = 1;  // as if there were memory for few chunks
+    if (units == 300) scratch.view.head_dim = 1;        // as if there were memory for few chunks
     for (const char* how : {"chosen", "chosen again"})  // counters are as before
       holds(how, [&] { return attend_scaled(nullptr, chip, args, there, slot, scratch.view); });
   }
-  if (chip.capability == 90 && shape.head_dim <= 128)
+  if (chip.capability == 90 && shape.head_dim <= 256)
     holds("prefill", [&] { return prefill_scaled_sm90(nullptr, chip, args, there, slot); });
 }
 
@@ -126,7 +127,8 @@ __global__ void fill_pool(uint4* to, int64_t count, uint32_t seed) {
 // Scales from 2^-7 to 2^-5.
 __global__ void fill_scales(uint32_t* pool, int64_t units, int64_t unit_bytes) {
   const int64_t words = 2 * kBlockTokens * sizeof(arith::bf16) / 4;
-  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < units * words; i += int64_t{gridDim.x} * blockDim.x) {
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < units * words;
+       i += int64_t{gridDim.x} * blockDim.x) {
     uint32_t& word = pool[((i / words + 1) * unit_bytes - words * 4) / 4 + i % words];
     word = (word & 0x00FF00FFu) | 0x3C003C00u;
   }

@@ -31,15 +31,15 @@ namespace kaiju::cuda {
 template <int kHeadDim_, int kColumns_>
 struct ScaledDecodeShape {
   static constexpr int kHeadDim = kHeadDim_, kColumns = kColumns_;
-  static constexpr int kWarps = kHeadDim == 64 ? 4 : 8;           // that compute
-  static constexpr int kThreads = 32 * (kWarps + 2);              // two warps copy
-  static constexpr int kEach = kChunkBlocks / kWarps;             // blocks of keys whose scores a warp finds
-  static constexpr int kOver = 8 / kColumns;                      // pieces of 16 keys whose scores are found together
-  static constexpr int kGroups = 4 / kOver;                       // of such pieces in a block of keys
-  static constexpr int kTiles = kHeadDim / 16 / kWarps;           // of 16 channels, whose sums a warp finds
-  static constexpr int kParts = kColumns == 8 ? 2 : 1;            // products for the two bytes
-  static constexpr int32_t kHalf = kBlockTokens * kHeadDim;       // bytes of 64 keys
-  static constexpr int32_t kScales = 4 * kBlockTokens;            // bytes of the scales of 64 keys and values
+  static constexpr int kWarps = kHeadDim == 64 ? 4 : 8;      // that compute
+  static constexpr int kThreads = 32 * (kWarps + 2);         // two warps copy
+  static constexpr int kEach = kChunkBlocks / kWarps;        // blocks of keys whose scores a warp finds
+  static constexpr int kOver = 8 / kColumns;                 // pieces of 16 keys whose scores are found together
+  static constexpr int kGroups = 4 / kOver;                  // of such pieces in a block of keys
+  static constexpr int kTiles = kHeadDim / 16 / kWarps;      // of 16 channels, whose sums a warp finds
+  static constexpr int kParts = kColumns == 8 ? 2 : 1;       // products for the two bytes
+  static constexpr int32_t kHalf = kBlockTokens * kHeadDim;  // bytes of 64 keys
+  static constexpr int32_t kScales = 4 * kBlockTokens;       // bytes of the scales of 64 keys and values
   static constexpr int32_t kKeySlots = kHeadDim == 64 ? 16 : kHeadDim == 128 ? 13 : 8;
   static constexpr int32_t kValueSlots = kHeadDim == 64 ? 16 : kHeadDim == 128 ? 13 : 5;
   static constexpr int32_t kWeightRow = arith::kChunkKeys + 16;  // bytes of a column's weights: no bank conflicts
@@ -224,9 +224,9 @@ class ScaledDecode {
 #pragma unroll
       for (int k = 0; k < kHeadDim / 32; ++k) {
         uint32_t a[4];
-        load_matrices(a, shared_address(keys + ((2 * k + lane() / 16) * kBlockTokens + (n * kOver + o) * 16 +
-                                                lane() % 16) *
-                                                   kColumnBytes));
+        load_matrices(
+            a, shared_address(keys + ((2 * k + lane() / 16) * kBlockTokens + (n * kOver + o) * 16 + lane() % 16) *
+                                         kColumnBytes));
         mma<Sign::kSigned, Sign::kSigned>(sums, a[0], a[1], a[2], a[3], mine ? query_[k][0] : 0,
                                           mine ? query_[k][1] : 0);
       }
@@ -276,7 +276,8 @@ class ScaledDecode {
   template <class T, class Join>
   __device__ __forceinline__ static T over_keys(T x, Join join) {
 #pragma unroll
-    for (int distance = kColumns / 2; distance < 32; distance *= 2) x = join(x, __shfl_xor_sync(0xFFFFFFFFu, x, distance));
+    for (int distance = kColumns / 2; distance < 32; distance *= 2)
+      x = join(x, __shfl_xor_sync(0xFFFFFFFFu, x, distance));
     return x;
   }
 
@@ -299,8 +300,7 @@ class ScaledDecode {
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) sum[r] = over_keys(sum[r], [](uint32_t a, uint32_t b) { return a + b; });
-    if (lane() < kColumns / 2)
-      shared_.sum[warp_][first_head()] = sum[0], shared_.sum[warp_][first_head() + 1] = sum[1];
+    if (lane() < kColumns / 2) shared_.sum[warp_][first_head()] = sum[0], shared_.sum[warp_][first_head() + 1] = sum[1];
   }
   // Of two keys and two heads, as bits of 1.5 * 2^23 more. Below -18 / z every weight is 0, so scores that count for
   // nothing, the least, need no other care.
@@ -354,9 +354,9 @@ class ScaledDecode {
 #pragma unroll
         for (int m = 0; m < kTiles; ++m) {
           uint32_t a[4];
-          load_matrices(a, shared_address(values + ((2 * k + lane() / 16) * kHeadDim + (warp_ * kTiles + m) * 16 +
-                                                    lane() % 16) *
-                                                       kColumnBytes));
+          load_matrices(
+              a, shared_address(values + ((2 * k + lane() / 16) * kHeadDim + (warp_ * kTiles + m) * 16 + lane() % 16) *
+                                             kColumnBytes));
 #pragma unroll
           for (int h = 0; h < kParts; ++h)
             mma<Sign::kSigned, Sign::kUnsigned>(k == 0 ? sums[m][h] : odd[m][h], a[0], a[1], a[2], a[3], b[h][0],

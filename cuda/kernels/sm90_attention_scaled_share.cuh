@@ -67,7 +67,7 @@ class ScaledShare {
       }
       const int32_t group = (at_ - start_) / chunks_, within = at_ - start_ - group * chunks_;
       const int32_t taken = whole_ ? chunks_ - within : min(chunks_ - within, end_ - at_);
-      part = {segment_, group,       position_, first_key_,   first_chunk_ + within, first_chunk_ + within + taken,
+      part = {segment_,     group,   position_,   first_key_, first_chunk_ + within, first_chunk_ + within + taken,
               first_chunk_, chunks_, at_ - within};
       at_ += taken;
       if (!whole_ || within == 0) return true;

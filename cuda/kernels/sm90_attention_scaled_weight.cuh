@@ -36,8 +36,7 @@ __device__ __forceinline__ void weigh_keys(const float (&score)[kCount], Row row
 }
 // The weight of a value, in the low bits.
 __device__ __forceinline__ uint32_t weigh_value(uint32_t key, float ratio) {
-  return arith::bits_of(
-      arith::fma(arith::add(arith::float_of(key), -arith::kRoundBias), ratio, arith::kRoundBias));
+  return arith::bits_of(arith::fma(arith::add(arith::float_of(key), -arith::kRoundBias), ratio, arith::kRoundBias));
 }
 
 // What a chunk does to a row's totals.

@@ -16,6 +16,8 @@ cudaError_t launch_columns(cudaStream_t stream, const Chip& chip, const ScaledDe
   return launch_scaled_decode<ScaledDecodeShape<kHeadDim, 8>>(stream, chip, work);
 }
 
+int32_t tile_rows(int32_t head_dim) { return head_dim == 256 ? ScaledMap<256>::kRows : ScaledMap<128>::kRows; }
+
 }  // namespace
 
 bool decodes_scaled_sm90(const ScaledAttentionArgs& args, const KvSlot& kv, const AttentionScratch& scratch) {
@@ -42,11 +44,12 @@ cudaError_t decode_scaled_sm90(cudaStream_t stream, const Chip& chip, const Scal
   return launch_columns<256>(stream, chip, work);
 }
 
-// Tiles of 128 rows have a multiprocessor each: fewer than half of these are sooner done in parts.
+// A tile has a multiprocessor: fewer tiles than half of these are sooner done in parts.
 bool prefills_scaled_sm90(const ScaledAttentionArgs& args, const Batch& batch, const KvSlot& kv,
                           const AttentionScratch& scratch) {
-  const int64_t tiles = int64_t{batch.row_count} * args.heads / kWideRows;
-  return scratch.hopper && 2 * tiles >= scratch.multiprocessors && (kv.head_dim == 64 || kv.head_dim == 128);
+  const int64_t tiles = int64_t{batch.row_count} * args.heads / tile_rows(kv.head_dim);
+  return scratch.hopper && 2 * tiles >= scratch.multiprocessors &&
+         (kv.head_dim == 64 || kv.head_dim == 128 || kv.head_dim == 256);
 }
 
 cudaError_t prefill_scaled_sm90(cudaStream_t stream, const Chip& chip, const ScaledAttentionArgs& args,
@@ -62,9 +65,10 @@ cudaError_t prefill_scaled_sm90(cudaStream_t stream, const Chip& chip, const Sca
   work.segment_count = work.wide_segments = static_cast<int32_t>(batch.segments.size());
   work.heads = args.heads / kv.kv_heads;
   const int64_t rows = int64_t{batch.row_count} * work.heads, segments = work.segment_count;
-  const auto tiles = static_cast<int32_t>(((rows - segments) / kWideRows + segments) * kv.kv_heads);
-  return kv.head_dim == 64 ? launch_scaled_prefill<64>(stream, chip, work, tiles)
-                           : launch_scaled_prefill<128>(stream, chip, work, tiles);
+  const auto tiles = static_cast<int32_t>(((rows - segments) / tile_rows(kv.head_dim) + segments) * kv.kv_heads);
+  if (kv.head_dim == 64) return launch_scaled_prefill<64>(stream, chip, work, tiles);
+  if (kv.head_dim == 128) return launch_scaled_prefill<128>(stream, chip, work, tiles);
+  return launch_scaled_prefill<256>(stream, chip, work, tiles);
 }
 
 }  // namespace kaiju::cuda
