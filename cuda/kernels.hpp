@@ -166,9 +166,22 @@ cudaError_t attend_sm90(cudaStream_t stream, const AttentionArgs& args, const Ba
 // its number of rows.
 cudaError_t load_attention_sm90(cudaStream_t stream, const AttentionArgs& args, const Batch& batch, const KvSlot& kv,
                                 const AttentionScratch& scratch);
-// In version 2 of the arithmetic, on every chip.
+// In version 2 of the arithmetic: the Hopper kernels where they serve the shape, else the one for every chip.
 cudaError_t attend_scaled(cudaStream_t stream, const Chip& chip, const ScaledAttentionArgs& args, const Batch& batch,
                           const KvSlot& kv, const AttentionScratch& scratch);
+cudaError_t attend_scaled_sm80(cudaStream_t stream, const Chip& chip, const ScaledAttentionArgs& args,
+                               const Batch& batch, const KvSlot& kv, const AttentionScratch& scratch);
+// Whether the next function serves the shape.
+bool decodes_scaled_sm90(const ScaledAttentionArgs& args, const KvSlot& kv, const AttentionScratch& scratch);
+// Of segments with one row each.
+cudaError_t decode_scaled_sm90(cudaStream_t stream, const Chip& chip, const ScaledAttentionArgs& args,
+                               std::span<const BatchSegment> segments, const KvSlot& kv,
+                               const AttentionScratch& scratch);
+// Whether the next function serves the shape, and its rows are enough for it.
+bool prefills_scaled_sm90(const ScaledAttentionArgs& args, const Batch& batch, const KvSlot& kv,
+                          const AttentionScratch& scratch);
+cudaError_t prefill_scaled_sm90(cudaStream_t stream, const Chip& chip, const ScaledAttentionArgs& args,
+                                const Batch& batch, const KvSlot& kv);
 
 // ---- kernels/sm90_row_step.cu ----
 // The shape of layers that row_step() computes, and a layer's matrices in the order in which it takes them: those that

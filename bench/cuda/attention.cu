@@ -297,8 +297,14 @@ int main(int argc, char** argv) {
     checks(argv[2], number(3, 0), number(4, 1000));
   } else if (stage == "times") {
     timings(number(2, 0), number(3, 1000));
+  } else if (stage == "check-scaled") {
+    scaled_checks(number(2, 0), number(3, 1000));
+  } else if (stage == "times-scaled") {
+    scaled_times(argc > 2 ? argv[2] : "");
   } else {
-    std::printf("wgmma | check mma|whole|split|reference [FROM [TO]] | times [FROM [TO]]\n");
+    std::printf(
+        "wgmma | check mma|whole|split|reference [FROM [TO]] | times [FROM [TO]] | check-scaled [FROM [TO]] | "
+        "times-scaled [PART OF A NAME]\n");
     return 2;
   }
   if (std::fflush(stdout) != 0 || std::ferror(stdout)) {

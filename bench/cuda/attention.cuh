@@ -151,5 +151,8 @@ inline Chip this_chip() {
 // attention_check.cu
 void check_wgmma();
 void checks(const char* name, int from, int to);
+// attention_scaled.cu
+void scaled_checks(int from, int to);
+void scaled_times(const char* wanted);
 
 }  // namespace kaiju::cuda::bench

@@ -1,10 +1,10 @@
 """Shapes of open models in PyTorch, bf16, random weights: the speeds that those of kaiju-bench step on the same shapes are compared with.
 
-    python3 bench/cuda/torch_open.py SHAPE [--prompts 8192] [--streams 1,16,64] [--contexts 1024,4096] [--seconds 0.3]
+    python3 bench/cuda/torch_open.py SHAPE [--prompts 8192] [--streams 1,16,64] [--contexts 1024,4096] [--seconds 0.3] [--layers N]
     python3 bench/cuda/torch_open.py SHAPE --config     prints the shape as a config for kaiju-make
 
 SHAPE: llama-8b (Llama 3.1 8B) or gemma-12b (Gemma 3 12B). q, k and v are one product, and so are gate and up. Everything but products and attention
-is compiled; products are cuBLAS. Attention is the fastest of what scaled_dot_product_attention offers (FlashAttention, cuDNN, memory-efficient) and of
+is compiled (--layers 1 fills the cache of compiled code quickly); products are cuBLAS. Attention is the fastest of what scaled_dot_product_attention offers (FlashAttention, cuDNN, memory-efficient) and of
 the ways to give it grouped heads, tried for each shape; prompts in sliding windows take FlexAttention. Steps run as CUDA graphs, over static KV memory.
 """
 import argparse
@@ -241,8 +241,11 @@ def main():
     arguments.add_argument("--streams", default="1,16,64")
     arguments.add_argument("--contexts", default="1024,4096")
     arguments.add_argument("--seconds", type=float, default=0.3)
+    arguments.add_argument("--layers", type=int, help="instead of the shape's")
     options = arguments.parse_args()
-    shape = SHAPES[options.shape]
+    shape = dict(SHAPES[options.shape])
+    if options.layers is not None:
+        shape["layers"] = options.layers
     if options.config:
         return print(json.dumps(config(options.shape, shape)))
     counts = {name: [int(text) for text in getattr(options, name).split(",") if text] for name in ("prompts", "streams", "contexts")}

@@ -33,23 +33,64 @@ __device__ __forceinline__ Range part_of_row(int32_t width, int32_t parts) {
   return {all * part / parts * kPiece, min(all * (part + 1) / parts * kPiece, width)};
 }
 
-// Calls use(i, y) for every value y of the range after the transform; value(i) is what it was before. A warp has read
-// all values of a piece before it uses the first one.
-template <class Value, class Use>
-__device__ __forceinline__ void transform_row(const Range& range, int32_t block, Value&& value, Use&& use) {
+// Calls use(i, y) for every value y of the range after the transform; make(load(i), i) is what it was before. All loads
+// of a piece are on their way before the first value is made, and a warp has read all of a piece before it uses any.
+template <class Load, class Make, class Use>
+__device__ __forceinline__ void transform_row(const Range& range, int32_t block, Load&& load, Make&& make, Use&& use) {
   for (int32_t first = range.first + thread() / 32 * kPiece; first < range.end; first += thread_count() * kPieceEach) {
+    const auto place = [&](int j) { return first + lane() + 32 * j; };
+    decltype(load(0)) loaded[kPieceEach];
+#pragma unroll
+    for (int j = 0; j < kPieceEach; ++j) loaded[j] = load(min(place(j), range.end - 1));
     float x[kPieceEach];
 #pragma unroll
     for (int j = 0; j < kPieceEach; ++j) {
-      const int32_t i = first + lane() + 32 * j;
-      x[j] = i < range.end ? value(i) : 0.0f;
+      const float value = make(loaded[j], min(place(j), range.end - 1));
+      x[j] = place(j) < range.end ? value : 0.0f;
     }
     hadamard(x, block);
 #pragma unroll
     for (int j = 0; j < kPieceEach; ++j)
-      if (const int32_t i = first + lane() + 32 * j; i < range.end) use(i, x[j]);
+      if (place(j) < range.end) use(place(j), x[j]);
   }
 }
+
+// Calls use(i, load(i)) for every i of a row, a few loads at a time.
+template <class Load, class Use>
+__device__ __forceinline__ void for_row(int32_t width, Load&& load, Use&& use) {
+  constexpr int kAtOnce = 4;
+  for (int32_t first = thread(); first < width; first += kAtOnce * thread_count()) {
+    decltype(load(0)) loaded[kAtOnce];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) loaded[j] = load(min(first + j * thread_count(), width - 1));
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j)
+      if (const int32_t i = first + j * thread_count(); i < width) use(i, loaded[j]);
+  }
+}
+
+// Outputs of a row whose sums were loaded before: the scale of the row is loaded once.
+class RowOutputs {
+ public:
+  __device__ RowOutputs(const Outputs& y, int32_t row) : y_(y), scale_(y.scale ? y.scale[row] : 1.0f) {
+    const int32_t stride = y.stride > 0 ? y.stride : y.width;
+    sums_ = y.sums ? y.sums + int64_t{row} * stride : nullptr;
+  }
+  __device__ __forceinline__ float load(int32_t i) const { return sums_ ? sums_[i] : 0.0f; }
+  // As arith::output, of a loaded sum; not of wide ones.
+  __device__ __forceinline__ float operator()(float sum, int32_t i) const {
+    float value = y_.scale ? arith::mul(sum, scale_) : sum;
+    if (y_.bias) value = arith::add(value, y_.bias[i]);
+    if (y_.step == 0.0f) return value;
+    return arith::mul(static_cast<float>(arith::round_saturate(arith::mul(value, y_.inverse), -128.0f, 127.0f)),
+                      y_.step);
+  }
+
+ private:
+  const Outputs& y_;
+  const float* sums_;
+  float scale_;
+};
 
 // Of all threads of the block, which may then read what any of them has stored before.
 __device__ __forceinline__ uint32_t most_of_block(uint32_t most) {
@@ -69,6 +110,7 @@ __device__ __forceinline__ uint32_t most_of_cluster(uint32_t most, int32_t parts
     asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(address_in(place, static_cast<uint32_t>(thread()))), "r"(most)
                  : "memory");
   }
+  __syncwarp();
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
   for (int32_t p = 0; p < parts; ++p) most = max(most, of_block[p]);
 #endif
@@ -132,14 +174,14 @@ __device__ __forceinline__ uint32_t packed_bytes(int32_t a, int32_t b, int32_t c
                      __byte_perm(static_cast<uint32_t>(c), static_cast<uint32_t>(d), 0x0040), 0x5410);
 }
 
-// The range of row `row`, of the values value(i), to bytes. `parts` blocks of a cluster share the row.
-template <bool kShared, class Value>
+// The range of row `row`, of the values make(load(i), i), to bytes. `parts` blocks of a cluster share the row.
+template <bool kShared, class Load, class Make>
 __device__ __forceinline__ void quantise_row(void* memory, const Range& range, int32_t width, const Quantiser& to,
-                                             int32_t row, int32_t parts, Value&& value,
+                                             int32_t row, int32_t parts, Load&& load, Make&& make,
                                              const SharedMost* shared = nullptr) {
   const Kept<kShared> kept(memory, to.bf16);
   uint32_t most = 0;
-  transform_row(range, to.hadamard, value, [&](int32_t i, float y) {
+  transform_row(range, to.hadamard, load, make, [&](int32_t i, float y) {
     if (to.bf16) y = arith::from_bf16(arith::to_bf16(y));
     kept.put(i - range.first, y);
     most = max(most, magnitude(y));
@@ -173,6 +215,7 @@ __device__ __forceinline__ float inverse_rms(const float* row, int32_t width, fl
   __syncthreads();
   if (thread() < kThreads) {  // thread t owns partial sum t
     float sum = 0.0f;
+#pragma unroll 8
     for (int32_t i = thread(); i < width; i += kThreads) sum = arith::fma(row[i], row[i], sum);
     partials[thread()] = sum;
   }
@@ -200,8 +243,18 @@ __global__ void __launch_bounds__(kThreads) embed_rows_kernel(const __grid_const
   const float factor = args.factor[from];
   float* x = args.x + int64_t{row} * args.width;
   transform_row(
-      {0, args.width}, args.hadamard, [&](int32_t i) { return arith::mul(static_cast<float>(bytes[i]), factor); },
+      {0, args.width}, args.hadamard, [&](int32_t i) { return bytes[i]; },
+      [&](int8_t byte, int32_t) { return arith::mul(static_cast<float>(byte), factor); },
       [&](int32_t i, float y) { x[i] = arith::residual(y, args.bf16); });
+}
+
+// The norm of a row in `kept`, in place, and its bytes.
+__device__ __forceinline__ void quantise_normed(float* kept, const NormRows& norm, int32_t row, int32_t width) {
+  const float r = inverse_rms(kept, width, norm.eps);
+  quantise_row<false>(
+      kept, {0, width}, width, norm.to, row, 1,
+      [&](int32_t i) { return float2{kept[i], norm.gain ? norm.gain[i] : 1.0f}; },
+      [&](float2 x, int32_t) { return normed(x.x, r, norm.gain ? &x.y : nullptr, 0); });
 }
 
 template <bool kShared>
@@ -211,10 +264,8 @@ __global__ void norm_rows_kernel(const __grid_constant__ NormRows args) {
   const int32_t row = row_of_block(), width = args.width;
   const float* x = args.x + int64_t{row} * width;
   float* const kept = memory_of_row<kShared>(args.scratch, row, width);
-  for (int32_t i = thread(); i < width; i += thread_count()) kept[i] = x[i];
-  const float r = inverse_rms(kept, width, args.eps);
-  quantise_row<false>(kept, {0, width}, width, args.to, row, 1,
-                      [&](int32_t i) { return normed(kept[i], r, args.gain, i); });
+  for_row(width, [&](int32_t i) { return x[i]; }, [&](int32_t i, float value) { kept[i] = value; });
+  quantise_normed(kept, args, row, width);
 }
 
 // Adds to the residual stream, and unless `norm` has no bytes computes the norm of the sums.
@@ -225,19 +276,23 @@ __global__ void add_rows_kernel(const __grid_constant__ AddRows args, const __gr
   const int32_t row = row_of_block(), width = args.y.width;
   float* const x = args.x + int64_t{row} * width;
   float* const kept = memory_of_row<kShared>(norm.scratch, row, width);
-  float r = 0.0f;
+  const RowOutputs outputs(args.y, row);
+  const auto add = [&](int32_t i, float before, float y) {
+    x[i] = kept[i] = arith::residual(arith::mul(arith::add(before, y), args.factor), args.bf16);
+  };
   if (args.norms) {
-    for (int32_t i = thread(); i < width; i += thread_count()) kept[i] = arith::output(args.y, row, i);
-    r = inverse_rms(kept, width, args.eps);
+    for_row(
+        width, [&](int32_t i) { return outputs.load(i); }, [&](int32_t i, float sum) { kept[i] = outputs(sum, i); });
+    const float r = inverse_rms(kept, width, args.eps);
+    for_row(
+        width, [&](int32_t i) { return float2{x[i], args.gain ? args.gain[i] : 1.0f}; },
+        [&](int32_t i, float2 l) { add(i, l.x, normed(kept[i], r, args.gain ? &l.y : nullptr, 0)); });
+  } else {
+    for_row(
+        width, [&](int32_t i) { return float2{x[i], outputs.load(i)}; },
+        [&](int32_t i, float2 l) { add(i, l.x, outputs(l.y, i)); });
   }
-  for (int32_t i = thread(); i < width; i += thread_count()) {
-    const float y = args.norms ? normed(kept[i], r, args.gain, i) : arith::output(args.y, row, i);
-    x[i] = kept[i] = arith::residual(arith::mul(arith::add(x[i], y), args.factor), args.bf16);
-  }
-  if (norm.to.bytes == nullptr) return;
-  r = inverse_rms(kept, width, norm.eps);
-  quantise_row<false>(kept, {0, width}, width, norm.to, row, 1,
-                      [&](int32_t i) { return normed(kept[i], r, norm.gain, i); });
+  if (norm.to.bytes != nullptr) quantise_normed(kept, norm, row, width);
 }
 
 template <bool kShared>
@@ -252,8 +307,17 @@ __global__ void __launch_bounds__(kThreads)
   float* const scratch = (args.scratch ? args.scratch : args.values) + range.first;
   quantise_row<kShared>(
       memory_of_row<kShared>(scratch, row, args.width), range, args.width, args.to, row, parts,
-      [&](int32_t i) { return x[i]; }, &most);
+      [&](int32_t i) { return x[i]; }, [](float y, int32_t) { return y; }, &most);
   leave(most);
+}
+
+// As arith::gated, of loaded values.
+__device__ __forceinline__ float gated(Gate gate, float x, float up) {
+  if (gate == Gate::kSquaredRelu) {
+    const float positive = up > 0.0f ? up : 0.0f;
+    return arith::bounded(arith::mul(positive, positive));
+  }
+  return arith::bounded(arith::mul(gate == Gate::kSilu ? arith::silu(x) : arith::gelu(x), up));
 }
 
 template <bool kShared>
@@ -264,9 +328,14 @@ __global__ void __launch_bounds__(kThreads)
   const int32_t row = row_of_block() / parts, width = args.ups.width;
   const Range range = part_of_row(width, parts);
   float* const scratch = args.ups.sums + range.first;
+  const RowOutputs gates(args.gates, row), ups(args.ups, row);
   quantise_row<kShared>(
       memory_of_row<kShared>(scratch, row, args.ups.stride > 0 ? args.ups.stride : width), range, width, args.to, row,
-      parts, [&](int32_t i) { return arith::gated(args, row, i); }, &most);
+      parts, [&](int32_t i) { return float2{gates.load(i), ups.load(i)}; },
+      [&](float2 sums, int32_t i) {
+        return gated(args.gate, args.gates.sums ? gates(sums.x, i) : 0.0f, ups(sums.y, i));
+      },
+      &most);
   leave(most);
 }
 
