@@ -40,8 +40,9 @@ struct ScaledDecodeShape {
   static constexpr int kParts = kColumns == 8 ? 2 : 1;       // products for the two bytes
   static constexpr int32_t kHalf = kBlockTokens * kHeadDim;  // bytes of 64 keys
   static constexpr int32_t kScales = 4 * kBlockTokens;       // bytes of the scales of 64 keys and values
-  static constexpr int32_t kKeySlots = kHeadDim == 64 ? 16 : kHeadDim == 128 ? 13 : 8;
-  static constexpr int32_t kValueSlots = kHeadDim == 64 ? 16 : kHeadDim == 128 ? 13 : 5;
+  static constexpr int kBlocks = kHeadDim == 64 ? 2 : 1;     // of threads, on a multiprocessor
+  static constexpr int32_t kKeySlots = kHeadDim == 64 ? 12 : kHeadDim == 128 ? 13 : 8;
+  static constexpr int32_t kValueSlots = kHeadDim == 64 ? 12 : kHeadDim == 128 ? 13 : 5;
   static constexpr int32_t kWeightRow = arith::kChunkKeys + 16;  // bytes of a column's weights: no bank conflicts
   static_assert(kTiles >= 1 && kKeySlots >= kChunkBlocks);  // so a warp never waits for a slot's turn after the next
 };
@@ -308,7 +309,12 @@ class ScaledDecode {
                                           uint32_t (&sum)[2]) const {
     using namespace arith;
     uint32_t key[4];
-    weigh_keys(s, [&](int i) { return ScaledRow{maximum_[i % 2], z_[i % 2], floor_[i % 2]}; }, key);
+    weigh_keys(
+        s,
+        [&](int i) {
+          return ScaledRow{maximum_[i % 2], z_[i % 2], floor_[i % 2]};
+        },
+        key);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const bool counts = s[i] != kLeastScore;
@@ -516,7 +522,7 @@ class ScaledDecode {
 };
 
 template <class Shape>
-__global__ void __launch_bounds__(Shape::kThreads, 1)
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     sm90_scaled_decode_kernel(const __grid_constant__ ScaledDecodeWork work) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(128) uint8_t memory[];
@@ -550,14 +556,15 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
 template <class Shape>
 cudaError_t launch_scaled_decode(cudaStream_t stream, const Chip& chip, const ScaledDecodeWork& work) {
   constexpr auto kBytes = static_cast<int32_t>(sizeof(ScaledDecodeShared<Shape>));
-  static_assert(kBytes <= 227 << 10);
+  static_assert(Shape::kBlocks * (kBytes + 1024) <= 228 << 10);
   const auto kernel = sm90_scaled_decode_kernel<Shape>;
   if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
       error != cudaSuccess)
     return error;
   const int64_t most_chunks = work.kv.window == 0 ? INT32_MAX : work.kv.window / arith::kChunkKeys + 2,
                 units = int64_t{work.segment_count} * work.kv.kv_heads * most_chunks;
-  return launch(stream, chip, kernel, {std::min<int64_t>(units, chip.multiprocessors), Shape::kThreads, kBytes}, work);
+  return launch(stream, chip, kernel,
+                {std::min<int64_t>(units, Shape::kBlocks * chip.multiprocessors), Shape::kThreads, kBytes}, work);
 }
 
 }  // namespace kaiju::cuda

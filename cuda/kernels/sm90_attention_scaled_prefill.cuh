@@ -18,8 +18,8 @@ class ScaledTiles : ScaledSteps<kHeadDim> {
   using Steps = ScaledSteps<kHeadDim>;
   using Map = ScaledMap<kHeadDim>;
   using Steps::release, Steps::score, Steps::take_seen, Steps::take_maximum, Steps::larger_scales, Steps::largest_of,
-      Steps::quad_most, Steps::find_inverse, Steps::await_values, Steps::release_values, Steps::fence, Steps::is_masked,
-      Steps::begin, Steps::fold, Steps::finish;
+      Steps::quad_most, Steps::find_inverse, Steps::weigh, Steps::await_values, Steps::release_values, Steps::fence,
+      Steps::is_masked, Steps::begin, Steps::fold, Steps::finish;
   using Steps::work_, Steps::memory_, Steps::warpgroup_, Steps::tiles_, Steps::keys_, Steps::values_, Steps::masked_,
       Steps::maximum_, Steps::largest_, Steps::sum_, Steps::value_operand_;
 
@@ -61,7 +61,8 @@ class ScaledTiles : ScaledSteps<kHeadDim> {
     const int32_t count = end - block;
     Ring at = keys_;
     int32_t taken = keys_.slot;
-    const auto score_next = [&](int32_t (&s)[32]) {
+    uint32_t most = 0;  // scales of values, of blocks that every row sees
+    const auto score_next = [&](int32_t(&s)[32]) {
       barrier_wait(at.full + 8 * at.slot, at.phase);
       score(s, at.slot);
       at.advance();
@@ -79,7 +80,9 @@ class ScaledTiles : ScaledSteps<kHeadDim> {
         if (i + 1 < kChunkBlocks) score_next(s[(i + 1) % 2]);
         i + 1 < kChunkBlocks ? wgmma_wait<1>() : wgmma_wait<0>();
         wgmma_settle(s[i % 2]);
-        take_maximum(s[i % 2], next_taken());
+        const int32_t slot = next_taken();
+        take_maximum(s[i % 2], slot);
+        most = larger_scales(most, slot);
       }
     } else {
       for (; block < end; ++block) {
@@ -87,20 +90,19 @@ class ScaledTiles : ScaledSteps<kHeadDim> {
         score_next(s);
         wgmma_wait<0>();
         wgmma_settle(s);
-        masked_ ? take_seen(s, next_taken(), block) : take_maximum(s, next_taken());
+        const int32_t slot = next_taken();
+        if (masked_ && is_masked(block)) {
+          take_seen(s, slot, block);
+        } else {
+          take_maximum(s, slot);
+          most = larger_scales(most, slot);
+        }
       }
     }
-    if (!masked_) {
-      uint32_t most = 0;
-      for (int32_t i = 0, slot = keys_.slot; i < count; ++i) {
-        most = larger_scales(most, slot);
-        if (++slot == keys_.count) slot = 0;
-      }
-      largest_[0] = largest_[1] = largest_of(most);
-    }
+    const float of_all = largest_of(most);
     for (int r = 0; r < 2; ++r) {
       maximum_[r] = quad_most(maximum_[r]);
-      largest_[r] = quad_most(largest_[r]);
+      largest_[r] = fmaxf(quad_most(largest_[r]), of_all);
       find_inverse(r);
     }
   }
@@ -124,7 +126,7 @@ class ScaledTiles : ScaledSteps<kHeadDim> {
     score(t, slot, 32);
     wgmma_wait<1>();
     wgmma_settle(s);
-    Steps::template weigh<0>(s, p, slot, block);
+    weigh(s, p, 0, slot, block);
     wgmma_wait<0>();
     wgmma_settle(t);
     await_values();
@@ -134,7 +136,7 @@ class ScaledTiles : ScaledSteps<kHeadDim> {
       keys_.advance();
       score(s, block + 1 < end ? keys_.slot : slot, 0);  // after the last keys: not used
       fence();
-      Steps::template weigh<1>(t, q, slot, block);
+      weigh(t, q, 1, slot, block);
       add_values<1>(high, low, q, 1);
       score(t, block + 1 < end ? keys_.slot : slot, 32);
       wgmma_wait<2>();
@@ -147,7 +149,7 @@ class ScaledTiles : ScaledSteps<kHeadDim> {
       }
       release(empty);
       slot = keys_.slot;
-      Steps::template weigh<0>(s, p, slot, block);
+      weigh(s, p, 0, slot, block);
       wgmma_wait<0>();
       wgmma_settle(t);
       release_values();
@@ -173,7 +175,7 @@ __global__ void __launch_bounds__(384, 1) sm90_scaled_prefill_kernel(const __gri
       const Ring at = Map::ring(shared_address(memory), values != 0);
       for (int32_t i = lane; i < at.count; i += 32) {
         barrier_init(at.full + 8 * i, 1);
-        barrier_init(at.empty + 8 * i, Map::kShared && values == 0 ? 4 : 8);  // warps that read it
+        barrier_init(at.empty + 8 * i, 8);  // warps that read it
       }
     }
     publish_stores();

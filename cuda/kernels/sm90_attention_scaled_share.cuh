@@ -34,11 +34,12 @@ class ScaledShare {
  public:
   __device__ explicit ScaledShare(const ScaledDecodeWork& work) : work_(work) {
     const auto lane = static_cast<int32_t>(threadIdx.x) % 32, block = static_cast<int32_t>(blockIdx.x);
-    int32_t mine = 0;
-    for (int32_t s = lane; s < work.segment_count; s += 32) mine += units_of(s);
+    int32_t mine = 0, most = 0;
+    for (int32_t s = lane; s < work.segment_count; s += 32) mine += units_of(s), most = max(most, units_of(s));
     total_ = static_cast<int32_t>(__reduce_add_sync(0xFFFFFFFFu, static_cast<uint32_t>(mine)));
+    most = __reduce_max_sync(0xFFFFFFFFu, most);
     blocks_ = min(static_cast<int32_t>(gridDim.x), total_);
-    whole_ = total_ > work.kept_units;
+    whole_ = total_ > work.kept_units || (total_ == most * work.segment_count && whole_is_fair(most));
     if (block >= blocks_) return;
     at_ = border(block), end_ = border(block + 1);
     for (int32_t base = 0, before = 0; base < work.segment_count; base += 32) {
@@ -82,6 +83,11 @@ class ScaledShare {
   }
 
  private:
+  // Whether no block takes more if tiles are not shared, where all sequences have as many units.
+  __device__ bool whole_is_fair(int32_t units) const {
+    const int32_t chunks = units / work_.kv.kv_heads, fair = (total_ + blocks_ - 1) / blocks_;
+    return (fair + chunks - 1) / chunks * chunks <= fair + fair / 16;
+  }
   __device__ int32_t first_visible(int32_t position) const {
     return work_.kv.window > 0 && position >= work_.kv.window ? position - work_.kv.window + 1 : 0;
   }
@@ -103,7 +109,7 @@ class ScaledShare {
 
   const ScaledDecodeWork& work_;
   int32_t total_, blocks_;
-  bool whole_;  // tiles are not shared: there is no memory for so many units
+  bool whole_;  // tiles are not shared: there is no memory for so many units, or nothing is won
   int32_t at_ = 0, end_ = 0;
   int32_t segment_ = 0, start_ = 0, position_ = 0, first_key_ = 0, first_chunk_ = 0, chunks_ = 1;
 };

@@ -79,24 +79,18 @@ __device__ void produce_scaled(const AttentionWork& work, uint8_t* memory, bool 
         work.kv.pool + work.kv.slot_offset + int64_t{tile.group} * KvSlot::head_bytes(kHeadDim, true);
     for (int32_t chunk = tile.chunk; chunk < tile.end_chunk; ++chunk) {
       const int32_t begin = tile.begin_block(chunk), count = tile.end_block(chunk) - begin;
-      const BlockId ids = lane < count ? tile.table[begin + lane] : 0;  // a lane has one
-      // Where warpgroups share rows, keys come for each pass, an even number of slots: each is always the same one's.
-      const int32_t each = Map::kShared && !values ? (count + 1) / 2 * 2 : count;
-      for (int32_t n = 0; n < (Map::kShared && !values ? 2 * each : each); ++n) {
-        const int32_t i = n < each ? n : n - each;
+      const BlockId ids = lane < count ? tile.table[begin + lane] : 0;               // a lane has one
+      for (int32_t n = 0; n < (Map::kShared && !values ? 2 * count : count); ++n) {  // there keys come for each pass
+        const int32_t i = n < count ? n : n - count;
         if (begin + i >= tile.position / kBlockTokens) wait_for_inputs();  // kernels of this step write it
         const std::byte* from = keys + __shfl_sync(0xFFFFFFFFu, ids, i) * work.kv.block_bytes;
         if (lane == 0) {
           const uint32_t full = ring.full + 8 * ring.slot,
                          to = ring.data + static_cast<uint32_t>(ring.slot * slot_bytes);
           barrier_wait(ring.empty + 8 * ring.slot, ring.phase ^ 1);
-          if (i == count) {  // a slot without keys
-            barrier_arrive(full);
-          } else {
-            barrier_expect(full, static_cast<uint32_t>(slot_bytes));
-            copy_bulk(to, values ? from + kBytes : from, kBytes, full);
-            if (!values) copy_bulk(to + kBytes, from + 2 * kBytes, Map::kScales, full);
-          }
+          barrier_expect(full, static_cast<uint32_t>(slot_bytes));
+          copy_bulk(to, values ? from + kBytes : from, kBytes, full);
+          if (!values) copy_bulk(to + kBytes, from + 2 * kBytes, Map::kScales, full);
         }
         __syncwarp();
         ring.advance();
@@ -237,25 +231,28 @@ class ScaledSteps {
 
   // ---- the first pass ----
 
-  __device__ __forceinline__ void take_maximum(const int32_t (&sums)[32], int32_t slot) {
+  // Of 2 kCount keys of a slot, from the `first` eight on.
+  template <int kCount>
+  __device__ __forceinline__ void take_maximum(const int32_t (&sums)[kCount], int32_t slot, int first = 0) {
 #pragma unroll
-    for (int n = 0; n < 8; ++n) {
+    for (int n = 0; n < kCount / 4; ++n) {
       float s[4];
-      scale_scores(sums + 4 * n, two_scales(slot, n, false), s);
+      scale_scores(sums + 4 * n, two_scales(slot, first + n, false), s);
 #pragma unroll
       for (int r = 0; r < 2; ++r) maximum_[r] = fmaxf(maximum_[r], fmaxf(s[2 * r], s[2 * r + 1]));
     }
   }
   // Of what each row sees; and the largest scales of values.
-  __device__ __forceinline__ void take_seen(const int32_t (&sums)[32], int32_t slot, int32_t block) {
+  template <int kCount>
+  __device__ __forceinline__ void take_seen(const int32_t (&sums)[kCount], int32_t slot, int32_t block, int first = 0) {
 #pragma unroll
-    for (int n = 0; n < 8; ++n) {
+    for (int n = 0; n < kCount / 4; ++n) {
       float s[4];
-      scale_scores(sums + 4 * n, two_scales(slot, n, false), s);
-      const float2 of_values = two_scales(slot, n, true);
+      scale_scores(sums + 4 * n, two_scales(slot, first + n, false), s);
+      const float2 of_values = two_scales(slot, first + n, true);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const uint32_t bits = seen(r, block * kBlockTokens + n / 4 * 32) >> n % 4 * 8;
+        const uint32_t bits = seen(r, block * kBlockTokens + (first + n) / 4 * 32) >> (first + n) % 4 * 8;
 #pragma unroll
         for (int i = 0; i < 2; ++i)
           if (bits >> i & 1) {
@@ -286,25 +283,30 @@ class ScaledSteps {
 
   // The weights of half a slot's values (32 keys), as the left operand of the second product: p[0 ... 3] high bytes,
   // p[4 ... 7] low bytes. Adds the weights of keys to the sums.
-  template <int kHalf, bool kMasked>
-  __device__ __forceinline__ void weigh_half(const int32_t* sums, uint32_t* p, int32_t slot, int32_t block) {
+  template <bool kMasked>
+  __device__ __forceinline__ void weigh_half(const int32_t* sums, uint32_t* p, int half, int32_t slot, int32_t block) {
 #pragma unroll
     for (int j = 0; j < 4; j += 2) {  // of 16 keys this thread's four, and both rows
       float s[2][4];
       float2 value_scale[2];
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
-        scale_scores(sums + 4 * (j + n), two_scales(slot, 4 * kHalf + j + n, false), s[n]);
-        value_scale[n] = two_scales(slot, 4 * kHalf + j + n, true);
+        scale_scores(sums + 4 * (j + n), two_scales(slot, 4 * half + j + n, false), s[n]);
+        value_scale[n] = two_scales(slot, 4 * half + j + n, true);
       }
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const float score[4] = {s[0][2 * r], s[0][2 * r + 1], s[1][2 * r], s[1][2 * r + 1]};
         float scale[4] = {value_scale[0].x, value_scale[0].y, value_scale[1].x, value_scale[1].y};
         uint32_t key[4], w[4];
-        weigh_keys(score, [&](int) { return ScaledRow{maximum_[r], z_[r], floor_[r]}; }, key);
+        weigh_keys(
+            score,
+            [&](int) {
+              return ScaledRow{maximum_[r], z_[r], floor_[r]};
+            },
+            key);
         if constexpr (kMasked) {
-          const uint32_t bits = seen(r, block * kBlockTokens + kHalf * 32) >> 8 * j;
+          const uint32_t bits = seen(r, block * kBlockTokens + half * 32) >> 8 * j;
 #pragma unroll
           for (int i = 0; i < 4; ++i)
             if (!(bits >> (i / 2 * 8 + i % 2) & 1)) key[i] = kBiasBits, scale[i] = 0.0f;  // else it may be no number
@@ -318,12 +320,11 @@ class ScaledSteps {
       }
     }
   }
-  template <int kHalf>
-  __device__ __forceinline__ void weigh(const int32_t* sums, uint32_t* p, int32_t slot, int32_t block) {
-    if (__builtin_expect(masked_, false))
-      weigh_half<kHalf, true>(sums, p, slot, block);
+  __device__ __forceinline__ void weigh(const int32_t* sums, uint32_t* p, int half, int32_t slot, int32_t block) {
+    if (__builtin_expect(masked_ && is_masked(block), false))
+      weigh_half<true>(sums, p, half, slot, block);
     else
-      weigh_half<kHalf, false>(sums, p, slot, block);
+      weigh_half<false>(sums, p, half, slot, block);
   }
 
   __device__ void release(uint32_t barrier) {

@@ -21,7 +21,7 @@ int32_t tile_rows(int32_t head_dim) { return head_dim == 256 ? ScaledMap<256>::k
 }  // namespace
 
 bool decodes_scaled_sm90(const ScaledAttentionArgs& args, const KvSlot& kv, const AttentionScratch& scratch) {
-  return scratch.hopper && scratch.units >= scratch.multiprocessors && args.heads / kv.kv_heads <= 8 &&
+  return scratch.hopper && scratch.units >= 2 * scratch.multiprocessors && args.heads / kv.kv_heads <= 8 &&
          (kv.head_dim == 64 || kv.head_dim == 128 || kv.head_dim == 256);
 }
 
