@@ -9,8 +9,8 @@
 // Stages: `wgmma` checks one instruction of each kind against its description. `check FORM [FROM [TO]]` checks the
 // cases from number FROM to before TO; FORM is mma (both forms of the kernel for every chip), whole (Hopper, all chunks
 // of a row in one block), split (Hopper, chunks in several blocks), or reference (the CPU's part alone, to see how long
-// it takes). `times [FROM [TO]]` times the shapes. `check-scaled` and `times-scaled` are for version 2 of the arithmetic
-// (attention_scaled.cu).
+// it takes). `times [FROM [TO]]` times the shapes. `check-scaled` and `times-scaled` are for version 2 of the
+// arithmetic (attention_scaled.cu).
 //
 // Shares are of the practical ceilings of an H200: 1,000 TOP/s (its matrix units do twice the operations that are
 // counted), 4.40 TB/s. Operations are counted as in docs/arithmetic.md, 4 a visible key, row and channel; bytes are the

@@ -309,12 +309,7 @@ class ScaledDecode {
                                           uint32_t (&sum)[2]) const {
     using namespace arith;
     uint32_t key[4];
-    weigh_keys(
-        s,
-        [&](int i) {
-          return ScaledRow{maximum_[i % 2], z_[i % 2], floor_[i % 2]};
-        },
-        key);
+    weigh_keys(s, [&](int i) { return ScaledRow{maximum_[i % 2], z_[i % 2], floor_[i % 2]}; }, key);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const bool counts = s[i] != kLeastScore;

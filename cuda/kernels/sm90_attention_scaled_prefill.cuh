@@ -18,8 +18,9 @@ class ScaledTiles : ScaledSteps<kHeadDim> {
   using Steps = ScaledSteps<kHeadDim>;
   using Map = ScaledMap<kHeadDim>;
   using Steps::release, Steps::score, Steps::take_seen, Steps::take_maximum, Steps::larger_scales, Steps::largest_of,
-      Steps::quad_most, Steps::find_inverse, Steps::weigh, Steps::await_values, Steps::release_values, Steps::fence,
-      Steps::is_masked, Steps::begin, Steps::fold, Steps::finish;
+      Steps::quad_most, Steps::find_inverse, Steps::weigh, Steps::sync_rows, Steps::two_scales, Steps::key_table,
+      Steps::value_table, Steps::await_values, Steps::release_values, Steps::fence, Steps::is_masked, Steps::begin,
+      Steps::fold, Steps::finish;
   using Steps::work_, Steps::memory_, Steps::warpgroup_, Steps::tiles_, Steps::keys_, Steps::values_, Steps::masked_,
       Steps::maximum_, Steps::largest_, Steps::sum_, Steps::value_operand_;
 
@@ -37,6 +38,8 @@ class ScaledTiles : ScaledSteps<kHeadDim> {
         const int32_t begin_block = tile.begin_block(chunk), end_block = tile.end_block(chunk);
         int32_t high[kHeadDim / 2], low[kHeadDim / 2];
         masked_ = is_masked(begin_block) || is_masked(end_block - 1);
+        first_block_ = begin_block;
+        make_table(end_block - begin_block);
         take_turn();
         find_maxima(begin_block, end_block);
         give_turn();
@@ -54,6 +57,21 @@ class ScaledTiles : ScaledSteps<kHeadDim> {
   __device__ void take_turn() { await_warpgroup(3 + warpgroup_); }
   __device__ void give_turn() { tell_warpgroup(4 - warpgroup_); }
 
+  // The chunk's scales as scores and weights take them.
+  __device__ void make_table(int32_t count) {
+    sync_rows();  // the last chunk's table has been read
+    Ring at = keys_;
+    const int32_t pair = static_cast<int32_t>(threadIdx.x) % 32, part = static_cast<int32_t>(threadIdx.x) % 128 / 32;
+    for (int32_t i = 0; i < count; ++i) {
+      barrier_wait(at.full + 8 * at.slot, at.phase);
+      if (i % 4 == part) {
+        key_table()[i * 32 + pair] = Steps::with_bias(two_scales(at.slot, 2 * pair, false));
+        value_table()[i * 32 + pair] = two_scales(at.slot, 2 * pair, true);
+      }
+      at.advance();
+    }
+    sync_rows();
+  }
   // First time over the chunk's keys. Leaves the ring where it was: the keys stay.
   __device__ void find_maxima(int32_t block, int32_t end) {
     maximum_[0] = maximum_[1] = kLeastScore;
@@ -62,7 +80,7 @@ class ScaledTiles : ScaledSteps<kHeadDim> {
     Ring at = keys_;
     int32_t taken = keys_.slot;
     uint32_t most = 0;  // scales of values, of blocks that every row sees
-    const auto score_next = [&](int32_t(&s)[32]) {
+    const auto score_next = [&](int32_t (&s)[32]) {
       barrier_wait(at.full + 8 * at.slot, at.phase);
       score(s, at.slot);
       at.advance();
@@ -81,7 +99,7 @@ class ScaledTiles : ScaledSteps<kHeadDim> {
         i + 1 < kChunkBlocks ? wgmma_wait<1>() : wgmma_wait<0>();
         wgmma_settle(s[i % 2]);
         const int32_t slot = next_taken();
-        take_maximum(s[i % 2], slot);
+        take_maximum(s[i % 2], i);
         most = larger_scales(most, slot);
       }
     } else {
@@ -92,9 +110,9 @@ class ScaledTiles : ScaledSteps<kHeadDim> {
         wgmma_settle(s);
         const int32_t slot = next_taken();
         if (masked_ && is_masked(block)) {
-          take_seen(s, slot, block);
+          take_seen(s, block - first_block_, block);
         } else {
-          take_maximum(s, slot);
+          take_maximum(s, block - first_block_);
           most = larger_scales(most, slot);
         }
       }
@@ -126,7 +144,7 @@ class ScaledTiles : ScaledSteps<kHeadDim> {
     score(t, slot, 32);
     wgmma_wait<1>();
     wgmma_settle(s);
-    weigh(s, p, 0, slot, block);
+    weigh(s, p, 0, block - first_block_, block);
     wgmma_wait<0>();
     wgmma_settle(t);
     await_values();
@@ -136,7 +154,7 @@ class ScaledTiles : ScaledSteps<kHeadDim> {
       keys_.advance();
       score(s, block + 1 < end ? keys_.slot : slot, 0);  // after the last keys: not used
       fence();
-      weigh(t, q, 1, slot, block);
+      weigh(t, q, 1, block - first_block_, block);
       add_values<1>(high, low, q, 1);
       score(t, block + 1 < end ? keys_.slot : slot, 32);
       wgmma_wait<2>();
@@ -149,7 +167,7 @@ class ScaledTiles : ScaledSteps<kHeadDim> {
       }
       release(empty);
       slot = keys_.slot;
-      weigh(s, p, 0, slot, block);
+      weigh(s, p, 0, block - first_block_, block);
       wgmma_wait<0>();
       wgmma_settle(t);
       release_values();
@@ -160,6 +178,8 @@ class ScaledTiles : ScaledSteps<kHeadDim> {
     wgmma_settle(low);
     release_values();
   }
+
+  int32_t first_block_ = 0;  // of the chunk
 };
 
 template <int kHeadDim>

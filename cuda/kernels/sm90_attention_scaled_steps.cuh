@@ -40,7 +40,10 @@ struct ScaledMap {
   static constexpr int32_t kSums = kMaxima + (kShared ? kWideRows * static_cast<int32_t>(sizeof(float2)) : 0);
   static constexpr int32_t kQueries = (kSums + (kShared ? kWideRows * 4 : 0) + 127) / 128 * 128;
   static constexpr int32_t kWeights = kQueries + kRows * kHeadDim;
-  static constexpr int32_t kTotals = kWeights + (kShared ? 4 * kWeightBytes : 0);
+  // Where a chunk's keys have room, a warpgroup's table of what it takes from their scales: of two keys each.
+  static constexpr int32_t kKeyTable = kWeights + (kShared ? 4 * kWeightBytes : 0);
+  static constexpr int32_t kTableBytes = arith::kChunkKeys / 2 * (16 + 8);
+  static constexpr int32_t kTotals = kKeyTable + (kShared ? 0 : 2 * kTableBytes);
   static constexpr int32_t kRings = kTotals + 2 * kTotalBytes;
   static constexpr int32_t kMostSlots = kRingBarrierBytes / 32, kMostBytes = 227 << 10;
   static constexpr int32_t kKeySlots = kShared ? 4 : 12;
@@ -201,20 +204,42 @@ class ScaledSteps {
 
   // ---- scores ----
 
-  // The scales of this thread's two keys of the n-th eight of a slot: of the keys, or of the values.
-  __device__ __forceinline__ float2 two_scales(int32_t slot, int n, bool of_values) const {
-    const int32_t at = slot * Map::kKeyBytes + kTileBytes<kHeadDim> + 16 * n + (of_values ? Map::kScales / 2 : 0);
+  // Two scales of a slot's keys or values, from key `key` on.
+  __device__ __forceinline__ float2 two_scales(int32_t slot, int32_t key, bool of_values) const {
+    const int32_t at = slot * Map::kKeyBytes + kTileBytes<kHeadDim> + 2 * key + (of_values ? Map::kScales / 2 : 0);
     uint32_t both;
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(both) : "r"(keys_.data + static_cast<uint32_t>(at + 2 * column())));
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(both) : "r"(keys_.data + static_cast<uint32_t>(at)));
     return {arith::float_of(both << 16), arith::float_of(both & 0xFFFF0000u)};
   }
+  // What turns the integer sums of two keys into scores: the scales, and 1.5 * 2^23 times them, which is exact, as they
+  // have eight bits.
+  __device__ __forceinline__ static float4 with_bias(float2 scale) {
+    return {scale.x, scale.y, arith::mul(scale.x, -arith::kRoundBias), arith::mul(scale.y, -arith::kRoundBias)};
+  }
+  // The same of this thread's two keys of the n-th eight of a slot; where there is a table, of one of the chunk's
+  // blocks.
+  __device__ __forceinline__ float4 key_scales(int32_t slot, int n) const {
+    if constexpr (Map::kShared)
+      return with_bias(two_scales(slot, 8 * n + column(), false));
+    else
+      return key_table()[slot * 32 + 4 * n + column() / 2];
+  }
+  __device__ __forceinline__ float2 value_scales(int32_t slot, int n) const {
+    if constexpr (Map::kShared)
+      return two_scales(slot, 8 * n + column(), true);
+    else
+      return value_table()[slot * 32 + 4 * n + column() / 2];
+  }
+  __device__ float4* key_table() const {
+    return reinterpret_cast<float4*>(memory_ + Map::kKeyTable + warpgroup_ * Map::kTableBytes);
+  }
+  __device__ float2* value_table() const { return reinterpret_cast<float2*>(key_table() + arith::kChunkKeys / 2); }
   // The scores of two keys, for both rows, of their integer sums. No sum is beyond 2^22.
-  __device__ __forceinline__ static void scale_scores(const int32_t* sums, float2 scale, float (&s)[4]) {
-    using namespace arith;
-    const float back[2] = {mul(scale.x, -kRoundBias), mul(scale.y, -kRoundBias)};  // exact, as scales have eight bits
+  __device__ __forceinline__ static void scale_scores(const int32_t* sums, float4 scale, float (&s)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      s[i] = fma(__int_as_float(sums[i] + kBiasBits), i % 2 == 0 ? scale.x : scale.y, back[i % 2]);
+      s[i] = arith::fma(__int_as_float(sums[i] + kBiasBits), i % 2 == 0 ? scale.x : scale.y,
+                        i % 2 == 0 ? scale.z : scale.w);
   }
 
   // Integer sums of 2 kCount keys of a slot, from key `first` on.
@@ -237,7 +262,7 @@ class ScaledSteps {
 #pragma unroll
     for (int n = 0; n < kCount / 4; ++n) {
       float s[4];
-      scale_scores(sums + 4 * n, two_scales(slot, first + n, false), s);
+      scale_scores(sums + 4 * n, key_scales(slot, first + n), s);
 #pragma unroll
       for (int r = 0; r < 2; ++r) maximum_[r] = fmaxf(maximum_[r], fmaxf(s[2 * r], s[2 * r + 1]));
     }
@@ -248,8 +273,8 @@ class ScaledSteps {
 #pragma unroll
     for (int n = 0; n < kCount / 4; ++n) {
       float s[4];
-      scale_scores(sums + 4 * n, two_scales(slot, first + n, false), s);
-      const float2 of_values = two_scales(slot, first + n, true);
+      scale_scores(sums + 4 * n, key_scales(slot, first + n), s);
+      const float2 of_values = value_scales(slot, first + n);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const uint32_t bits = seen(r, block * kBlockTokens + (first + n) / 4 * 32) >> (first + n) % 4 * 8;
@@ -291,20 +316,15 @@ class ScaledSteps {
       float2 value_scale[2];
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
-        scale_scores(sums + 4 * (j + n), two_scales(slot, 4 * half + j + n, false), s[n]);
-        value_scale[n] = two_scales(slot, 4 * half + j + n, true);
+        scale_scores(sums + 4 * (j + n), key_scales(slot, 4 * half + j + n), s[n]);
+        value_scale[n] = value_scales(slot, 4 * half + j + n);
       }
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const float score[4] = {s[0][2 * r], s[0][2 * r + 1], s[1][2 * r], s[1][2 * r + 1]};
         float scale[4] = {value_scale[0].x, value_scale[0].y, value_scale[1].x, value_scale[1].y};
         uint32_t key[4], w[4];
-        weigh_keys(
-            score,
-            [&](int) {
-              return ScaledRow{maximum_[r], z_[r], floor_[r]};
-            },
-            key);
+        weigh_keys(score, [&](int) { return ScaledRow{maximum_[r], z_[r], floor_[r]}; }, key);
         if constexpr (kMasked) {
           const uint32_t bits = seen(r, block * kBlockTokens + half * 32) >> 8 * j;
 #pragma unroll
