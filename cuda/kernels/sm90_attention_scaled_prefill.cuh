@@ -18,9 +18,8 @@ class ScaledTiles : ScaledSteps<kHeadDim> {
   using Steps = ScaledSteps<kHeadDim>;
   using Map = ScaledMap<kHeadDim>;
   using Steps::release, Steps::score, Steps::take_seen, Steps::take_maximum, Steps::larger_scales, Steps::largest_of,
-      Steps::quad_most, Steps::find_inverse, Steps::weigh, Steps::sync_rows, Steps::two_scales, Steps::key_table,
-      Steps::value_table, Steps::await_values, Steps::release_values, Steps::fence, Steps::is_masked, Steps::begin,
-      Steps::fold, Steps::finish;
+      Steps::quad_most, Steps::find_inverse, Steps::weigh, Steps::await_values, Steps::release_values, Steps::fence,
+      Steps::is_masked, Steps::begin, Steps::fold, Steps::finish;
   using Steps::work_, Steps::memory_, Steps::warpgroup_, Steps::tiles_, Steps::keys_, Steps::values_, Steps::masked_,
       Steps::maximum_, Steps::largest_, Steps::sum_, Steps::value_operand_;
 
@@ -38,8 +37,6 @@ class ScaledTiles : ScaledSteps<kHeadDim> {
         const int32_t begin_block = tile.begin_block(chunk), end_block = tile.end_block(chunk);
         int32_t high[kHeadDim / 2], low[kHeadDim / 2];
         masked_ = is_masked(begin_block) || is_masked(end_block - 1);
-        first_block_ = begin_block;
-        make_table(end_block - begin_block);
         take_turn();
         find_maxima(begin_block, end_block);
         give_turn();
@@ -57,21 +54,6 @@ class ScaledTiles : ScaledSteps<kHeadDim> {
   __device__ void take_turn() { await_warpgroup(3 + warpgroup_); }
   __device__ void give_turn() { tell_warpgroup(4 - warpgroup_); }
 
-  // The chunk's scales as scores and weights take them.
-  __device__ void make_table(int32_t count) {
-    sync_rows();  // the last chunk's table has been read
-    Ring at = keys_;
-    const int32_t pair = static_cast<int32_t>(threadIdx.x) % 32, part = static_cast<int32_t>(threadIdx.x) % 128 / 32;
-    for (int32_t i = 0; i < count; ++i) {
-      barrier_wait(at.full + 8 * at.slot, at.phase);
-      if (i % 4 == part) {
-        key_table()[i * 32 + pair] = Steps::with_bias(two_scales(at.slot, 2 * pair, false));
-        value_table()[i * 32 + pair] = two_scales(at.slot, 2 * pair, true);
-      }
-      at.advance();
-    }
-    sync_rows();
-  }
   // First time over the chunk's keys. Leaves the ring where it was: the keys stay.
   __device__ void find_maxima(int32_t block, int32_t end) {
     maximum_[0] = maximum_[1] = kLeastScore;
@@ -99,7 +81,7 @@ class ScaledTiles : ScaledSteps<kHeadDim> {
         i + 1 < kChunkBlocks ? wgmma_wait<1>() : wgmma_wait<0>();
         wgmma_settle(s[i % 2]);
         const int32_t slot = next_taken();
-        take_maximum(s[i % 2], i);
+        take_maximum(s[i % 2], slot);
         most = larger_scales(most, slot);
       }
     } else {
@@ -110,9 +92,9 @@ class ScaledTiles : ScaledSteps<kHeadDim> {
         wgmma_settle(s);
         const int32_t slot = next_taken();
         if (masked_ && is_masked(block)) {
-          take_seen(s, block - first_block_, block);
+          take_seen(s, slot, block);
         } else {
-          take_maximum(s, block - first_block_);
+          take_maximum(s, slot);
           most = larger_scales(most, slot);
         }
       }
@@ -144,7 +126,7 @@ class ScaledTiles : ScaledSteps<kHeadDim> {
     score(t, slot, 32);
     wgmma_wait<1>();
     wgmma_settle(s);
-    weigh(s, p, 0, block - first_block_, block);
+    weigh(s, p, 0, slot, block);
     wgmma_wait<0>();
     wgmma_settle(t);
     await_values();
@@ -154,7 +136,7 @@ class ScaledTiles : ScaledSteps<kHeadDim> {
       keys_.advance();
       score(s, block + 1 < end ? keys_.slot : slot, 0);  // after the last keys: not used
       fence();
-      weigh(t, q, 1, block - first_block_, block);
+      weigh(t, q, 1, slot, block);
       add_values<1>(high, low, q, 1);
       score(t, block + 1 < end ? keys_.slot : slot, 32);
       wgmma_wait<2>();
@@ -167,7 +149,7 @@ class ScaledTiles : ScaledSteps<kHeadDim> {
       }
       release(empty);
       slot = keys_.slot;
-      weigh(s, p, 0, block - first_block_, block);
+      weigh(s, p, 0, slot, block);
       wgmma_wait<0>();
       wgmma_settle(t);
       release_values();
@@ -178,8 +160,6 @@ class ScaledTiles : ScaledSteps<kHeadDim> {
     wgmma_settle(low);
     release_values();
   }
-
-  int32_t first_block_ = 0;  // of the chunk
 };
 
 template <int kHeadDim>
@@ -195,7 +175,7 @@ __global__ void __launch_bounds__(384, 1) sm90_scaled_prefill_kernel(const __gri
       const Ring at = Map::ring(shared_address(memory), values != 0);
       for (int32_t i = lane; i < at.count; i += 32) {
         barrier_init(at.full + 8 * i, 1);
-        barrier_init(at.empty + 8 * i, 8);  // warps that read it
+        barrier_init(at.empty + 8 * i, Map::kShared && values == 0 ? 4 : 8);  // warps that read it
       }
     }
     publish_stores();

@@ -40,10 +40,7 @@ struct ScaledMap {
   static constexpr int32_t kSums = kMaxima + (kShared ? kWideRows * static_cast<int32_t>(sizeof(float2)) : 0);
   static constexpr int32_t kQueries = (kSums + (kShared ? kWideRows * 4 : 0) + 127) / 128 * 128;
   static constexpr int32_t kWeights = kQueries + kRows * kHeadDim;
-  // Where a chunk's keys have room, a warpgroup's table of what it takes from their scales: of two keys each.
-  static constexpr int32_t kKeyTable = kWeights + (kShared ? 4 * kWeightBytes : 0);
-  static constexpr int32_t kTableBytes = arith::kChunkKeys / 2 * (16 + 8);
-  static constexpr int32_t kTotals = kKeyTable + (kShared ? 0 : 2 * kTableBytes);
+  static constexpr int32_t kTotals = kWeights + (kShared ? 4 * kWeightBytes : 0);
   static constexpr int32_t kRings = kTotals + 2 * kTotalBytes;
   static constexpr int32_t kMostSlots = kRingBarrierBytes / 32, kMostBytes = 227 << 10;
   static constexpr int32_t kKeySlots = kShared ? 4 : 12;
@@ -82,18 +79,24 @@ __device__ void produce_scaled(const AttentionWork& work, uint8_t* memory, bool 
         work.kv.pool + work.kv.slot_offset + int64_t{tile.group} * KvSlot::head_bytes(kHeadDim, true);
     for (int32_t chunk = tile.chunk; chunk < tile.end_chunk; ++chunk) {
       const int32_t begin = tile.begin_block(chunk), count = tile.end_block(chunk) - begin;
-      const BlockId ids = lane < count ? tile.table[begin + lane] : 0;               // a lane has one
-      for (int32_t n = 0; n < (Map::kShared && !values ? 2 * count : count); ++n) {  // there keys come for each pass
-        const int32_t i = n < count ? n : n - count;
+      const BlockId ids = lane < count ? tile.table[begin + lane] : 0;  // a lane has one
+      // Where warpgroups share rows, keys come for each pass, an even number of slots: each is always the same one's.
+      const int32_t each = Map::kShared && !values ? (count + 1) / 2 * 2 : count;
+      for (int32_t n = 0; n < (Map::kShared && !values ? 2 * each : each); ++n) {
+        const int32_t i = n < each ? n : n - each;
         if (begin + i >= tile.position / kBlockTokens) wait_for_inputs();  // kernels of this step write it
         const std::byte* from = keys + __shfl_sync(0xFFFFFFFFu, ids, i) * work.kv.block_bytes;
         if (lane == 0) {
           const uint32_t full = ring.full + 8 * ring.slot,
                          to = ring.data + static_cast<uint32_t>(ring.slot * slot_bytes);
           barrier_wait(ring.empty + 8 * ring.slot, ring.phase ^ 1);
-          barrier_expect(full, static_cast<uint32_t>(slot_bytes));
-          copy_bulk(to, values ? from + kBytes : from, kBytes, full);
-          if (!values) copy_bulk(to + kBytes, from + 2 * kBytes, Map::kScales, full);
+          if (Map::kShared && i == count) {  // a slot without keys
+            barrier_arrive(full);
+          } else {
+            barrier_expect(full, static_cast<uint32_t>(slot_bytes));
+            copy_bulk(to, values ? from + kBytes : from, kBytes, full);
+            if (!values) copy_bulk(to + kBytes, from + 2 * kBytes, Map::kScales, full);
+          }
         }
         __syncwarp();
         ring.advance();
@@ -204,42 +207,20 @@ class ScaledSteps {
 
   // ---- scores ----
 
-  // Two scales of a slot's keys or values, from key `key` on.
-  __device__ __forceinline__ float2 two_scales(int32_t slot, int32_t key, bool of_values) const {
-    const int32_t at = slot * Map::kKeyBytes + kTileBytes<kHeadDim> + 2 * key + (of_values ? Map::kScales / 2 : 0);
+  // The scales of this thread's two keys of the n-th eight of a slot: of the keys, or of the values.
+  __device__ __forceinline__ float2 two_scales(int32_t slot, int n, bool of_values) const {
+    const int32_t at = slot * Map::kKeyBytes + kTileBytes<kHeadDim> + 16 * n + (of_values ? Map::kScales / 2 : 0);
     uint32_t both;
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(both) : "r"(keys_.data + static_cast<uint32_t>(at)));
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(both) : "r"(keys_.data + static_cast<uint32_t>(at + 2 * column())));
     return {arith::float_of(both << 16), arith::float_of(both & 0xFFFF0000u)};
   }
-  // What turns the integer sums of two keys into scores: the scales, and 1.5 * 2^23 times them, which is exact, as they
-  // have eight bits.
-  __device__ __forceinline__ static float4 with_bias(float2 scale) {
-    return {scale.x, scale.y, arith::mul(scale.x, -arith::kRoundBias), arith::mul(scale.y, -arith::kRoundBias)};
-  }
-  // The same of this thread's two keys of the n-th eight of a slot; where there is a table, of one of the chunk's
-  // blocks.
-  __device__ __forceinline__ float4 key_scales(int32_t slot, int n) const {
-    if constexpr (Map::kShared)
-      return with_bias(two_scales(slot, 8 * n + column(), false));
-    else
-      return key_table()[slot * 32 + 4 * n + column() / 2];
-  }
-  __device__ __forceinline__ float2 value_scales(int32_t slot, int n) const {
-    if constexpr (Map::kShared)
-      return two_scales(slot, 8 * n + column(), true);
-    else
-      return value_table()[slot * 32 + 4 * n + column() / 2];
-  }
-  __device__ float4* key_table() const {
-    return reinterpret_cast<float4*>(memory_ + Map::kKeyTable + warpgroup_ * Map::kTableBytes);
-  }
-  __device__ float2* value_table() const { return reinterpret_cast<float2*>(key_table() + arith::kChunkKeys / 2); }
   // The scores of two keys, for both rows, of their integer sums. No sum is beyond 2^22.
-  __device__ __forceinline__ static void scale_scores(const int32_t* sums, float4 scale, float (&s)[4]) {
+  __device__ __forceinline__ static void scale_scores(const int32_t* sums, float2 scale, float (&s)[4]) {
+    using namespace arith;
+    const float back[2] = {mul(scale.x, -kRoundBias), mul(scale.y, -kRoundBias)};  // exact, as scales have eight bits
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      s[i] = arith::fma(__int_as_float(sums[i] + kBiasBits), i % 2 == 0 ? scale.x : scale.y,
-                        i % 2 == 0 ? scale.z : scale.w);
+      s[i] = fma(__int_as_float(sums[i] + kBiasBits), i % 2 == 0 ? scale.x : scale.y, back[i % 2]);
   }
 
   // Integer sums of 2 kCount keys of a slot, from key `first` on.
@@ -262,7 +243,7 @@ class ScaledSteps {
 #pragma unroll
     for (int n = 0; n < kCount / 4; ++n) {
       float s[4];
-      scale_scores(sums + 4 * n, key_scales(slot, first + n), s);
+      scale_scores(sums + 4 * n, two_scales(slot, first + n, false), s);
 #pragma unroll
       for (int r = 0; r < 2; ++r) maximum_[r] = fmaxf(maximum_[r], fmaxf(s[2 * r], s[2 * r + 1]));
     }
@@ -273,8 +254,8 @@ class ScaledSteps {
 #pragma unroll
     for (int n = 0; n < kCount / 4; ++n) {
       float s[4];
-      scale_scores(sums + 4 * n, key_scales(slot, first + n), s);
-      const float2 of_values = value_scales(slot, first + n);
+      scale_scores(sums + 4 * n, two_scales(slot, first + n, false), s);
+      const float2 of_values = two_scales(slot, first + n, true);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const uint32_t bits = seen(r, block * kBlockTokens + (first + n) / 4 * 32) >> (first + n) % 4 * 8;
@@ -316,8 +297,8 @@ class ScaledSteps {
       float2 value_scale[2];
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
-        scale_scores(sums + 4 * (j + n), key_scales(slot, 4 * half + j + n), s[n]);
-        value_scale[n] = value_scales(slot, 4 * half + j + n);
+        scale_scores(sums + 4 * (j + n), two_scales(slot, 4 * half + j + n, false), s[n]);
+        value_scale[n] = two_scales(slot, 4 * half + j + n, true);
       }
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
@@ -341,7 +322,8 @@ class ScaledSteps {
     }
   }
   __device__ __forceinline__ void weigh(const int32_t* sums, uint32_t* p, int half, int32_t slot, int32_t block) {
-    if (__builtin_expect(masked_ && is_masked(block), false))
+    // Where warpgroups share rows a chunk at the edge is masked as a whole.
+    if (__builtin_expect(masked_ && (Map::kShared || is_masked(block)), false))
       weigh_half<true>(sums, p, half, slot, block);
     else
       weigh_half<false>(sums, p, half, slot, block);

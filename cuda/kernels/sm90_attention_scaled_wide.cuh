@@ -1,7 +1,7 @@
 // Prefill attention with scales for 256 channels on Hopper (sm90_attention_scaled_prefill.cuh): two warpgroups share a
-// tile of 64 rows. Each computes the scores and weights of one half of every 64 keys, and the sums of half of the
-// channels over all keys. So weights go through shared memory. Keys are copied once for each pass: a whole chunk of
-// them has no room.
+// tile of 64 rows. Each computes the scores and weights of every second 64 keys, and the sums of half of the channels
+// over all keys. So weights go through shared memory, 128 keys at a time. Keys are copied once for each pass: a whole
+// chunk of them has no room.
 #pragma once
 
 #include "sm90_attention_scaled_steps.cuh"
@@ -36,7 +36,9 @@ class ScaledSharedTiles : ScaledSteps<256> {
   __device__ ScaledSharedTiles(const ScaledPrefillWork& work, uint8_t* memory, int32_t warpgroup)
       : Steps(work, memory, warpgroup),
         weights_(shared_address(memory) + static_cast<uint32_t>(Map::kWeights)),
-        weight_operand_(operand(weights_, kTileRows)) {}
+        weight_operand_(operand(weights_, kTileRows)) {
+    if (warpgroup == 1) keys_.advance();
+  }
 
   __device__ void run() {
     wait_for_inputs();
@@ -60,34 +62,35 @@ class ScaledSharedTiles : ScaledSteps<256> {
   }
 
  private:
+  static constexpr int32_t kSlotBlocks = 2;  // of keys, of which a warpgroup takes one
+
   __device__ void await_keys() { barrier_wait(keys_.full + 8 * keys_.slot, keys_.phase); }
   __device__ void release_keys() {
     release(keys_.empty + 8 * keys_.slot);
     keys_.advance();
+    keys_.advance();
   }
-  // Integer sums of this warpgroup's half of the ring's present slot.
-  __device__ __forceinline__ void score_half(int32_t (&s)[16]) { score(s, keys_.slot, 32 * warpgroup_); }
 
-  // The first pass.
+  // The first pass, over this warpgroup's keys.
   __device__ void find_maxima(int32_t block, int32_t end) {
     maximum_[0] = maximum_[1] = kLeastScore;
     largest_[0] = largest_[1] = 0.0f;
-    uint32_t most = 0;  // scales of values, of blocks that every row sees
-    for (; block < end; ++block) {
+    uint32_t most = 0;
+    for (block += warpgroup_; block - warpgroup_ < end; block += kSlotBlocks) {
       await_keys();
-      int32_t s[16];
-      score_half(s);
-      const bool all = !(masked_ && is_masked(block));
-      if (all) most = larger_scales(most, keys_.slot);
-      wgmma_wait<0>();
-      wgmma_settle(s);
-      all ? take_maximum(s, keys_.slot, 4 * warpgroup_) : take_seen(s, keys_.slot, block, 4 * warpgroup_);
+      if (block < end) {
+        int32_t s[32];
+        score(s, keys_.slot);
+        if (!masked_) most = larger_scales(most, keys_.slot);
+        wgmma_wait<0>();
+        wgmma_settle(s);
+        masked_ ? take_seen(s, keys_.slot, block) : take_maximum(s, keys_.slot);
+      }
       release_keys();
     }
-    const float of_all = largest_of(most);
     for (int r = 0; r < 2; ++r) {
       maximum_[r] = quad_most(maximum_[r]);
-      largest_[r] = fmaxf(quad_most(largest_[r]), of_all);
+      largest_[r] = masked_ ? quad_most(largest_[r]) : largest_of(most);
     }
   }
   __device__ void exchange_maxima() {
@@ -111,73 +114,87 @@ class ScaledSharedTiles : ScaledSteps<256> {
     for (int r = 0; r < 2; ++r) weights[r] += all[place(r) ^ kTileRows];
   }
 
-  // The weights of this warpgroup's 32 keys: high bytes, then low bytes, in the columns of layout.cuh.
-  __device__ __forceinline__ void store_weights(const uint32_t (&p)[8], int32_t buffer) const {
+  // The weights of this warpgroup's 64 keys: p[0 ... 7] of the first half, as weigh() leaves them, and of the second.
+  __device__ __forceinline__ void weigh_keys_of(const int32_t (&s)[32], uint32_t (&p)[16], int32_t block, int32_t end) {
+    if (block < end) {
+      weigh(s, p, 0, keys_.slot, block);
+      weigh(s + 16, p + 8, 1, keys_.slot, block);
+    } else {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const int32_t row = row_of_warpgroup(i % 2), piece = 2 * warpgroup_ + i / 2 % 2, low = i / 4;
-      const int32_t at = (2 * buffer + low) * Map::kWeightBytes + (piece * kTileRows + row) * kColumnBytes;
+      for (uint32_t& x : p) x = 0;
+    }
+  }
+  // High bytes, then low bytes, in the columns of layout.cuh.
+  __device__ __forceinline__ void store_weights(const uint32_t (&p)[16]) const {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const int32_t row = row_of_warpgroup(i % 2), piece = i / 8 * 2 + i / 2 % 2, low = i / 4 % 2;
+      const int32_t at = (2 * warpgroup_ + low) * Map::kWeightBytes + (piece * kTileRows + row) * kColumnBytes;
       asm volatile("st.shared.b32 [%0], %1;" ::"r"(weights_ + static_cast<uint32_t>(at + 2 * column())), "r"(p[i])
                    : "memory");
     }
     publish_stores();
   }
-  // The products of 64 keys' weights with this warpgroup's channels of their values.
-  __device__ __forceinline__ void add_values(int32_t (&high)[kChannels / 2], int32_t (&low)[kChannels / 2],
-                                             int32_t buffer, int32_t more) {
-    const uint64_t a = advanced(weight_operand_, 2 * buffer * Map::kWeightBytes),
-                   b = advanced(value_operand_, values_.slot * Map::kValueBytes + first_channel() * kColumnBytes);
-    wgmma_fence();
+  // The products of 64 keys' weights, the first or the second of 128, with this warpgroup's channels of their values.
+  __device__ __forceinline__ void add_values(int32_t (&high)[kChannels / 2], int32_t (&low)[kChannels / 2], int which,
+                                             int32_t slot, int32_t more) {
+    const uint64_t a = advanced(weight_operand_, 2 * which * Map::kWeightBytes),
+                   b = advanced(value_operand_, slot * Map::kValueBytes + first_channel() * kColumnBytes);
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
       const uint64_t of_keys = advanced(b, k * 2 * 256 * kColumnBytes);
-      multiply_weights(high, advanced(a, k * 2 * kTileRows * kColumnBytes), of_keys, more | k);
-      multiply_weights(low, advanced(a, Map::kWeightBytes + k * 2 * kTileRows * kColumnBytes), of_keys, more | k);
+      multiply_weights(high, advanced(a, k * 2 * kTileRows * kColumnBytes), of_keys, more || k > 0);
+      multiply_weights(low, advanced(a, Map::kWeightBytes + k * 2 * kTileRows * kColumnBytes), of_keys, more || k > 0);
     }
-    wgmma_commit();
   }
 
-  // The second pass. While the products of 64 keys run, the weights of the next 64 are computed. After the last keys
-  // scores are of whatever lies there, and not used. Two buffers of weights: when both warpgroups have met, both have
-  // read the weights before the last.
+  // The second pass. While the products of 128 keys run, the weights of the next 128 are computed. Where their number
+  // is odd the last weights are 0 and their values those before.
   __device__ void sum_values(int32_t block, int32_t end, int32_t (&high)[kChannels / 2],
                              int32_t (&low)[kChannels / 2]) {
-    int32_t s[16];
-    uint32_t p[8];
-    sum_[0] = sum_[1] = 0u - static_cast<uint32_t>(end - block) * 8u * static_cast<uint32_t>(kBiasBits);
-    const auto take_block = [&](int32_t buffer) {
-      weigh(s, p, warpgroup_, keys_.slot, block);
-      release_keys();
-      if (++block < end) await_keys();
-      score_half(s);
-
-      store_weights(p, buffer);
-    };
+    int32_t s[32];
+    uint32_t p[16];
+    const int32_t mine = (end - block - warpgroup_ + 1) / 2;  // blocks of keys
+    sum_[0] = sum_[1] = 0u - static_cast<uint32_t>(mine) * 16u * static_cast<uint32_t>(kBiasBits);
     await_keys();
-    score_half(s);
+    score(s, keys_.slot);
     wgmma_wait<0>();
     wgmma_settle(s);
-    take_block(0);
-    sync_rows();
-    await_values();
-    add_values(high, low, 0, 0);
-    wgmma_wait<1>();  // for the scores, not for the products
-    wgmma_settle(s);
-    for (int32_t buffer = 1; block < end; buffer ^= 1) {
-      take_block(buffer);
-      wgmma_wait<1>();  // for the products
-      release_values();
+    weigh_keys_of(s, p, block + warpgroup_, end);
+    release_keys();
+    for (int32_t more = 0;; more = 1) {
+      store_weights(p);
       sync_rows();
-      await_values();
-      add_values(high, low, buffer, 1);
+      const bool last = block + kSlotBlocks >= end;
+      if (!last) await_keys();
+      score(s, keys_.slot);  // after the last keys: of whatever lies there, not used
+      Ring at = values_;
+      barrier_wait(at.full + 8 * at.slot, at.phase);
+      const int32_t slot = at.slot;
+      if (block + 1 < end) {
+        at.advance();
+        barrier_wait(at.full + 8 * at.slot, at.phase);
+      }
+      wgmma_fence();
+      add_values(high, low, 0, slot, more);
+      add_values(high, low, 1, at.slot, 1);
+      wgmma_commit();
       wgmma_wait<1>();
       wgmma_settle(s);
+      if (last) break;
+      block += kSlotBlocks;
+      weigh_keys_of(s, p, block + warpgroup_, end);
+      release_keys();
+      wgmma_wait<0>();
+      release_values();
+      release_values();
+      sync_rows();  // the weights have been read
     }
     wgmma_wait<0>();
-    wgmma_settle(s);
     wgmma_settle(high);
     wgmma_settle(low);
     release_values();
+    if (block + 1 < end) release_values();
   }
 
   uint32_t weights_;
