@@ -49,6 +49,7 @@ __device__ __forceinline__ void transform_row(const Range& range, int32_t block,
       x[j] = place(j) < range.end ? value : 0.0f;
     }
     hadamard(x, block);
+    __syncwarp();  // lanes beyond the end have read what another lane replaces
 #pragma unroll
     for (int j = 0; j < kPieceEach; ++j)
       if (place(j) < range.end) use(place(j), x[j]);
@@ -101,10 +102,19 @@ __device__ __forceinline__ uint32_t most_of_block(uint32_t most) {
   return __reduce_max_sync(0xFFFFFFFFu, lane() < thread_count() / 32 ? of_warp[lane()] : 0u);
 }
 
+// Once by every thread of a cluster before most_of_cluster(), which waits until all blocks have begun: no memory of a
+// block may be written before.
+__device__ __forceinline__ void begin_cluster(int32_t parts) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if (parts > 1) cluster_arrive();
+#endif
+}
+
 // Of all blocks of the cluster: each tells it to all.
 __device__ __forceinline__ uint32_t most_of_cluster(uint32_t most, int32_t parts) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   __shared__ uint32_t of_block[kMostParts];
+  cluster_wait();
   if (thread() < parts) {
     const auto place = static_cast<uint32_t>(__cvta_generic_to_shared(&of_block[cluster_rank()]));
     asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(address_in(place, static_cast<uint32_t>(thread()))), "r"(most)
@@ -299,6 +309,7 @@ template <bool kShared>
 __global__ void __launch_bounds__(kThreads)
     quantise_rows_kernel(const __grid_constant__ QuantiseRows args, const __grid_constant__ SharedMost most,
                          int32_t parts) {
+  begin_cluster(parts);
   let_next_start();
   wait_for_inputs();
   const int32_t row = row_of_block() / parts;
@@ -323,6 +334,7 @@ __device__ __forceinline__ float gated(Gate gate, float x, float up) {
 template <bool kShared>
 __global__ void __launch_bounds__(kThreads)
     gate_rows_kernel(const __grid_constant__ GateRows args, const __grid_constant__ SharedMost most, int32_t parts) {
+  begin_cluster(parts);
   let_next_start();
   wait_for_inputs();
   const int32_t row = row_of_block() / parts, width = args.ups.width;
