@@ -1,5 +1,6 @@
 // The part of kaiju-bench-attention (attention.cu) for version 2 of the arithmetic, where keys and values have scales:
 // checks of both kernels against the reference, and times at the shapes of open models, checked before they are timed.
+#include <cmath>
 #include <cstring>
 
 #include "attention.cuh"
