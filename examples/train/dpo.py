@@ -86,7 +86,7 @@ class Dpo:
         return "".join(self.pieces[i] for i in ids if i > 7).replace("\u2581", " ").strip()
 
     # ------------------------------------------------------------ replies
-    def sample(self, w, rows, temperature=0.9, at_once=512):
+    def sample(self, w, rows, temperature=0.9, at_once=1536):
         """One reply (ids) to each row."""
         import evaluate
         torch = self.torch
@@ -125,15 +125,15 @@ class Dpo:
 
     # ------------------------------------------------------------ preferences
     def online(self, w, count):
-        """Preferences of simulated users about this model's replies to prompts, kinds in turn."""
+        """Preferences of a simulated user of each kind about this model's replies to prompts."""
         rows = self.random.sample(self.training, min(count, len(self.training)))
         replies = list(zip(*[self.sample(w, rows) for _ in range(REPLIES)]))
         found = []
-        for n, (row, some) in enumerate(zip(rows, replies)):
-            kind = KINDS[n % len(KINDS)]
+        for row, some in zip(rows, replies):
             texts = [self.text(r) for r in some]
-            kept, swiped = swipes.swipe(kind, row["card"], row["turns"][-1][1], texts, self.random)
-            found += [(kind, row["ids"], some[kept], some[i]) for i in swiped if texts[i] != texts[kept]]
+            for kind in KINDS:
+                kept, swiped = swipes.swipe(kind, row["card"], row["turns"][-1][1], texts, self.random)
+                found += [(kind, row["ids"], some[kept], some[i]) for i in swiped if texts[i] != texts[kept]]
         return found
 
     def logged(self):
@@ -222,10 +222,13 @@ def train_on(args):
     if device == "cuda":
         import attention
         print(attention.choose(), flush=True)
+    global LENGTH
+    LENGTH = args.length
     os.makedirs(args.out, exist_ok=True)
     torch.manual_seed(args.seed)
     d, began = Dpo(args, device), time.time()
     say = functools.partial(print, flush=True)
+    d.rows = [row for row in d.rows if len(row["ids"]) + REPLY + 1 <= LENGTH]
     d.random.shuffle(d.rows)
     d.held, d.training = d.rows[:args.held], d.rows[args.held:]
 
@@ -291,6 +294,7 @@ def main():
     t.add_argument("--rounds", type=int, default=4, help="the first one is SFT")
     t.add_argument("--steps", type=int, default=48, help="of a round")
     t.add_argument("--fresh", type=int, default=768, help="prompts that are answered anew each round")
+    t.add_argument("--length", type=int, default=LENGTH, help="tokens of a sequence; longer prompts are left out")
     t.add_argument("--held", type=int, default=900, help="prompts held out")
     t.add_argument("--held-text", type=int, default=256, help="sequences of held-out text")
     t.add_argument("--pairs", type=int, default=48, help="a step")
