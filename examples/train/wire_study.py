@@ -85,7 +85,7 @@ def train_one(args, name, device):
             return None
         losses.append(step(run, text.batch(n, args.batch), args.ranks, rehearsal.sum, optim.schedule(n / args.steps), n))
         if n % 500 == 499:
-            print(name, n + 1, "%.4f" % float(torch.stack(losses[-100:]).mean()), "%.0f s" % (time.time() - began), run.pinned.bytes_per_weight() if run.pinned else "", flush=True)
+            print(name, "seed %d" % args.seed, n + 1, "%.4f" % float(torch.stack(losses[-100:]).mean()), "%.0f s" % (time.time() - began), run.pinned.bytes_per_weight() if run.pinned else "", flush=True)
     seconds = time.time() - began
     losses = torch.stack(losses).cpu().numpy()
     with torch.no_grad():
