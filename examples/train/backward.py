@@ -44,7 +44,7 @@ class Gradients:
         self.sub = slice(self.first_row, None, self.rows)
         self.own_sub = split.sampled(self.first_row, self.rows, len(tokens))  # the same rows, of those that this process has
         self.scale = self.rows  # each sampled row stands for so many
-        g = self.backward_head(x, a, split.own(targets), split.own(weights), norm, split.own_marks(marks, len(tokens)), head_norm)
+        g = self.backward_head(x, a, *(t if t is None else split.own(t) for t in (targets, weights)), norm, split.own_marks(marks, len(tokens)), head_norm)
         del x, a
         dkv = {}
         for i in reversed(range(len(tape))):

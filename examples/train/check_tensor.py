@@ -109,7 +109,8 @@ def rank_main(args):
     group = tensor.Group(ranks) if ranks > 1 else None
 
     def new(state=None):
-        run = train.Run(cfg, device(), False)
+        with device():  # drawn there: a processor takes long for small
+            run = train.Run(cfg, device(), False)
         run.group = group
         if state:
             run.begin_with(state["params"])
@@ -196,9 +197,9 @@ def main():
         one = launch(1, first, args)
         print("one process: losses %s" % " ".join("%.4f" % x for x in torch.cat([one["first"], one["second"]]).tolist()), flush=True)
         if "again" in one:
-            same = torch.equal(one["second"], one["again"])
-            bad += not same
-            print("one process that goes on from the state: %s" % ("the same bits" if same else "DIFFERENT"), flush=True)
+            far = float((one["second"] - one["again"]).abs().max())
+            bad += far > (0.02 if torch.cuda.is_available() else 0)  # a GPU adds up the embedding's gradient in no order
+            print("one process that goes on from the state: losses at most %.1e apart" % far, flush=True)
         for ranks in args.ranks:
             bad += compare(one, launch(ranks, os.path.join(folder, str(ranks)), args, None if args.size == "small" else first + ".state"), ranks)
     return bad > 0

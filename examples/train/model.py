@@ -35,6 +35,7 @@ class Config:
     labels: tuple = ()  # of the classifier head; none: the model has no head
 
     def __post_init__(self):
+        self.fixed_z = None  # of section 3: what attention scales by, where q_clip is not learned
         names, seen = {}, {"S": 0, "G": 0}
         self.slot = []  # of each layer; numbers run in order of first use
         for kind in self.pattern:
@@ -122,7 +123,11 @@ class Weights:
         self.ropes = ropes or [ops.Rope(f, cfg.context, embed.weight.device) for f in cfg.frequencies]
         m, heads = matrices, cfg.n_heads
         c = {k: v.double() for k, v in clips.items()}
-        attn_in, k_clip, v_clip = c["attn_in"][:, None] / 127, c["k_clip"][cfg.slot], c["v_clip"][cfg.slot]
+
+        def pick(x, rows):  # x[rows] without a list that goes to the device
+            return torch.stack([x[i] for i in rows])
+
+        attn_in, k_clip, v_clip = c["attn_in"][:, None] / 127, pick(c["k_clip"], cfg.slot), pick(c["v_clip"], cfg.slot)
         q_clip, out_clip, mid = c["q_clip"], c["out_clip"][:, None], c["mid"][:, None]
 
         def all_heads(x):
@@ -133,12 +138,12 @@ class Weights:
             e=(embed.scale.double() * embed.in_scalar.double()).float(),
             sl=((embed.scale.double() * embed.out_scalar.double()) * (c["final_in"] / 127)).float(),
             attn_in=(127 / c["attn_in"]).float(), ffn_in=(127 / c["ffn_in"]).float(), final_in=(127 / c["final_in"]).float(),
-            sq=(m["q"].product * attn_in).float(), sk=(m["k"].product * attn_in[cfg.owner]).float(), sv=(m["v"].product * attn_in[cfg.owner]).float(),
+            sq=(m["q"].product * attn_in).float(), sk=(m["k"].product * pick(attn_in, cfg.owner)).float(), sv=(m["v"].product * pick(attn_in, cfg.owner)).float(),
             ck=(127 / c["k_clip"]).float(), cv=(127 / c["v_clip"]).float(), cq=all_heads((127 * k_clip) / q_clip[:, None]),
             co=all_heads(v_clip / out_clip), so=(m["o"].product * (out_clip / 127)).float(),
             alpha=((m["up"].product * (c["ffn_in"][:, None] / 127)) * (255 / mid)).float(), sd=(m["down"].product * ((mid * mid) / 255)).float(),
             shift=m["down"].weight.sum(-1, dtype=torch.int32) * 128,  # relu^2 is stored less 128; the row sums put it back
-            z=z.tolist(),  # the one wait for the device in a step: kernels take z by value
+            z=cfg.fixed_z or z.tolist(),  # the one wait for the device in a step: kernels take z by value
             sc=None if classifier is None else (classifier.product * (c["final_in"] / 127)).float())
         self.kv = torch.cat([m["k"].weight, m["v"].weight], 1)  # [slots, 2 * head_dim, d_model]
 
