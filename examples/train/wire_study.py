@@ -3,6 +3,7 @@ once for each. The processes of a step are computed one after the other, and the
 (wire.Rehearsal), so that one GPU is enough.
 
     python3 wire_study.py --text TEXT --out RESULTS.jsonl --formats fp32 bf16 squinch --steps 3000
+    python3 wire_study.py ... --graph        all formats beside one another, on a GPU
     python3 wire_study.py --plot RESULTS.jsonl --out plot.png
 
 TEXT is any text; the model reads its bytes. The last fiftieth is for validation."""
