@@ -34,6 +34,7 @@ from fleet import Router, Server
 TURNS = 6  # of a sitting; the chat then begins anew
 CONTEXT = 384  # of the timed steps: near that of the load's prompts
 SLOTS = 16
+CLIENTS = 4  # processes that ask each server: one would be slower than the server
 AT_ONCE = (1, 2, 4, 8, 16)
 PROMPTS = (16, 64, 256)
 PARTS = (0.3, 0.6)  # of the messages that the busiest server takes with every slot taken
@@ -101,7 +102,7 @@ class Client:
 
     def __init__(self, where, part, arguments):
         self.where, self.arguments, self.dice = where, arguments, random.Random(arguments.seed + part)
-        self.chats = chats.Traffic(arguments.characters, arguments.chats, 0, seed=arguments.seed).chats[part :: arguments.servers]
+        self.chats = chats.Traffic(arguments.characters, arguments.chats, 0, seed=arguments.seed).chats[part :: CLIENTS * arguments.servers]
         self.turns, self.lock, self.told, self.number = collections.Counter(), threading.Lock(), [], part << 32
 
     def one(self):
@@ -137,7 +138,7 @@ class Client:
                 self.one()
 
         self.told = []
-        threads = [threading.Thread(target=work) for _ in range(2 * SLOTS if rate else SLOTS)]
+        threads = [threading.Thread(target=work) for _ in range((2 * SLOTS if rate else SLOTS) // CLIENTS)]
         for thread in threads:
             thread.start()
         at = begun
@@ -152,15 +153,15 @@ class Client:
 
 
 def loads(where, phases, arguments):
-    """What is told of each phase (seconds, rate or None) by clients in a process for each server."""
+    """What is told of each phase (seconds, rate or None) by clients in processes of their own, CLIENTS for each server."""
     context = multiprocessing.get_context("fork")
 
     def play(part, pipe):
         client = Client(where, part, arguments)
-        pipe.send([client.loaded(seconds, rate and rate / arguments.servers) for seconds, rate in phases])
+        pipe.send([client.loaded(seconds, rate and rate / count) for seconds, rate in phases])
 
-    pipes = []
-    for part in range(arguments.servers):
+    count, pipes = CLIENTS * arguments.servers, []
+    for part in range(count):
         mine, its = context.Pipe()
         process = context.Process(target=play, args=(part, its))
         process.start()
