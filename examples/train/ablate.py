@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 
-# The first two are for a CPU: the kernels of a GPU know widths of 256 and 512.
+# The first two are for a CPU.
 SIZES = {"0.6 M": dict(d_model=64, n_heads=1, d_ff=192, pattern="SG", vocab_size=8192, context=128, window=64),
          "1.4 M": dict(d_model=128, n_heads=2, d_ff=384, pattern="SSG", vocab_size=8192, context=128, window=64),
          "8 M": dict(d_model=256, n_heads=4, d_ff=768, pattern="SSSGSSSGSS", vocab_size=8192, context=512, window=256),
@@ -92,18 +92,22 @@ def plot(args):
     import matplotlib.pyplot as plt
     found = results(args.results)
     os.makedirs(args.out, exist_ok=True)
-    sizes, rates = sorted({r["size"] for r in found}), sorted({r["rate"] for r in found})
-    figure, axes = plt.subplots(len(sizes), len(rates), figsize=(4.2 * len(rates), 3.2 * len(sizes)), squeeze=False, sharex=True)
+    sizes, rates = [s for s in SIZES if any(r["size"] == s for r in found)], sorted({r["rate"] for r in found})
+    figure, axes = plt.subplots(2 * len(rates), len(sizes), figsize=(5.2 * len(sizes), 5.4 * len(rates)), squeeze=False, sharex=True, sharey="row")
     names = [v for v in VARIANTS if any(r["variant"] == v for r in found)]
+    whole = {(r["size"], r["rate"]): dict(r["curve"]) for r in found if r["variant"] == "all"}
     for r in found:
-        axis = axes[sizes.index(r["size"])][rates.index(r["rate"])]
-        axis.plot(*zip(*r["curve"]), label=r["variant"], color="C%d" % names.index(r["variant"]), linestyle="--" if "bf16" in r["variant"] else "-", linewidth=1)
-        axis.set_title("%s parameters, rates x %g" % (r["size"], r["rate"]), fontsize=9)
-        axis.set_ylim(top=8.6)
+        above, below = (axes[2 * rates.index(r["rate"]) + row][sizes.index(r["size"])] for row in (0, 1))
+        style = {"label": r["variant"], "color": "C%d" % names.index(r["variant"]), "linestyle": "--" if "bf16" in r["variant"] else "-", "linewidth": 1}
+        above.plot(*zip(*r["curve"]), **style)
+        above.set_title("%s parameters, rates x %g" % (r["size"], r["rate"]), fontsize=9)
+        above.set_ylim(top=max(2 + min(r["curve"][-1][1] for r in found), 5.5))
+        below.plot(*zip(*((step, loss - whole[r["size"], r["rate"]][step]) for step, loss in r["curve"])), **style)
+        below.set_ylim(-0.08, 0.2)
     for axis in axes[-1]:
         axis.set_xlabel("step")
-    for row in axes:
-        row[0].set_ylabel("training loss")
+    for number, row in enumerate(axes):
+        row[0].set_ylabel("training loss" + " above that of all" * (number % 2))
     axes[0][0].legend(fontsize=6)
     figure.tight_layout()
     figure.savefig(os.path.join(args.out, "ablations.png"), dpi=110)

@@ -77,6 +77,7 @@ def margins():
         return
     import dpo
     import export
+    import held
     import model
     torch.set_num_threads(1)
     cfg = model.Config(vocab_size=64, d_model=64, n_heads=1, d_ff=128, context=64, pattern="SG", window=16)
@@ -95,10 +96,13 @@ def margins():
             last, right = d.step(pairs, text, 0.2, False)
         check("DPO raises the margins of its pairs", abs(first - np.log(2)) < 1e-5 and last < first and right == 1.0, first, last)
         with torch.no_grad():
-            drawn = torch.stack([d.drawn(text)[0, :4] for _ in range(300)])  # [draws, 4]
-            own = model.logits(d.reference, model.forward(d.reference, text[0], d.run.positions(1), model.Training((1, 64), False))[1])[:4].softmax(-1)
-        rates = torch.stack([(drawn == t).float().mean(0) for t in range(64)], 1)
-        check("text's targets are drawn as the reference says them", float((rates - own).abs().max()) < 0.12, float((rates - own).abs().max()))
+            flat, positions = text.reshape(-1), d.run.positions(2)
+            same = held.Gradients(d.reference)
+            same.hold(d.reference, flat, positions, (2, 64), 1 / flat.numel())
+            still = sum(float(g.abs().sum()) for g in same.finish().values())
+            moved = held.Gradients(d.weights())
+            moved.hold(d.reference, flat, positions, (2, 64), 1 / flat.numel())
+        check("what holds a model to another one has no gradient where they agree, and measures the KL elsewhere", still == 0.0 and abs(float(moved.loss) - d.kl(d.weights(), text)) < 1e-4, still, float(moved.loss))
         far = d.kl(d.weights(), text)
         d.go_back(0.5)
         near = d.kl(d.weights(), text)

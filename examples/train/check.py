@@ -61,7 +61,7 @@ def check_kernels():
     n, rope = 64, ops.Rope(arith.rope_frequencies(1e4, 64), 4096, "cpu")
     acc, s, c, pos = torch.randint(-60000, 60000, (n, 512), dtype=torch.int32), torch.rand(512) * 1e-4, torch.rand(512) * 40, torch.arange(n, dtype=torch.int32) * 60
     out = torch.zeros(n, 512)
-    kernels.project[(n // 4,)](acc, s, c, rope.cos, rope.sin, pos, out, n, 512, 32, 8, 4, True)
+    kernels.project[(n // 4,)](acc, s, c, rope.cos, rope.sin, pos, out, n, 512, 32, 8, 256, 4, True)
     bad += report("project", int((out != ops.project(acc, s, c, rope, pos, 8).float()).sum()))
     wide, alpha = torch.randint(-60000, 60000, (n, 1536), dtype=torch.int32), torch.rand(1536) * 1e-2
     u, h = torch.zeros(n, 1536, dtype=torch.uint8), torch.zeros(n, 1536, dtype=torch.int8)
@@ -70,6 +70,13 @@ def check_kernels():
     x, a, c = torch.randn(n, 512).bfloat16(), torch.zeros(n, 512, dtype=torch.int8), torch.tensor([28.2])
     kernels.add_norm[(n // 4,)](x, None, None, None, c, x, a, 1e-5, 512, 4, False, False)  # without the sum: interpreted bf16 casts truncate
     bad += report("norm", int((a != ops.add_norm(x, None, None, None, c, 1e-5)[1]).sum()))
+    for width in (128, 576, 1024):
+        x, a = torch.randn(4, width).bfloat16(), torch.zeros(4, width, dtype=torch.int8)
+        kernels.add_norm_wide[(4,)](x, None, None, None, c, x, a, 1e-5, width, False, False)
+        bad += report("norm of %d" % width, int((a != ops.add_norm(x, None, None, None, c, 1e-5)[1]).sum()))
+    acc, s, c, out = acc[:, :192], s[:192], torch.rand(192) * 40, torch.zeros(n, 192)
+    kernels.project[(n // 8,)](acc, s, c, rope.cos, rope.sin, pos, out, n, 512, 32, 3, 128, 8, True)
+    bad += report("project, 3 heads", int((out != ops.project(acc, s, c, rope, pos, 3).float()).sum()))
     return bad
 
 
@@ -164,16 +171,16 @@ def check_ranks():
         with open(os.path.join(folder, "data.json"), "w") as f:
             json.dump({"loss_weight": [0.0, 0.1, 0.2, 1.0, 3.0]}, f)
         trainer = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "train.py"), "--data", folder, "--tiny", "--batch", "6", "--micro", "2", "--steps", "3"]
-        for kind in ([], ["--twin"]):
+        for kind, more in (([], []), (["--twin"], []), ([], ["--tensor", "2"]), ([], ["--tensor", "2", "--shard"])):
             def run(out, *processes):
-                out = os.path.join(folder, out + "".join(kind))
-                text = subprocess.run([sys.executable, *processes, *trainer, "--out", out, *kind], check=True, capture_output=True, text=True).stdout
+                out = os.path.join(folder, out + "".join(kind + more))
+                text = subprocess.run([sys.executable, *processes, *trainer, "--out", out, *kind, *(more if processes else [])], check=True, capture_output=True, text=True).stdout
                 return {k: v.double() for k, v in torch.load(os.path.join(out, "state.pt"), weights_only=False)["params"].items()}, text
-            (one, _), (two, text) = run("one"), run("two", "-m", "torch.distributed.run", "--nproc-per-node", "2")
+            (one, _), (two, text) = run("one"), run("two", "-m", "torch.distributed.run", "--nproc-per-node", "2", "--")
             far = math.sqrt(sum((two[k] - one[k]).square().sum() for k in one) / sum((one[k] - start[k]).square().sum() for k in one))
             wrong = far > 0.05 or "models agree" not in text
             bad += wrong
-            print("%s: %s, %.2g of the way from one process%s" % ("twin" if kind else "int8", "models agree" if "models agree" in text else "models DIFFER", far, "   WRONG" if wrong else ""))
+            print("%s: %s, %.2g of the way from one process%s" % (" ".join(["twin" if kind else "int8"] + more), "models agree" if "models agree" in text else "models DIFFER", far, "   WRONG" if wrong else ""))
     return bad
 
 

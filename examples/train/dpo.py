@@ -6,7 +6,7 @@
 
 Each round the model answers prompts several times, users swipe (simulated ones, swipes.py; logged ones are a round of their own), and each kept reply is
 set against those swiped away. What is modified: the first round is SFT on kept replies; the loss of a kept reply counts beside the margin, so that
-both replies cannot become unlikely together; in every step the model is held to the one it began as on text of DATA, by targets which that one draws; and
+both replies cannot become unlikely together; in every step the model is held to the one it began as on text of DATA, by the KL of its next tokens (held.py); and
 the KL between the two, measured on held-out text, is bounded: when it passes --most-kl, the weights go back a part of the way. No step needs a backward pass of its own: the gradient of DPO is that of
 cross-entropy whose weight is beta * sigmoid(-margin) for kept replies and its negative for others."""
 import argparse
@@ -73,7 +73,7 @@ class Dpo:
         self.run.params = {k: v.clone() for k, v in model.masters_of(w).items()}
         self.begun = {k: v.clone() for k, v in self.run.params.items()}
         import optim
-        self.run.optimiser = optim.Optimiser(self.run.params)
+        self.run.optimiser = optim.Optimiser(self.run.params, muon=False)
         self.reference = self.weights(self.begun)
         saved = json.load(open(args.prompts))
         self.pieces, self.rows = saved["pieces"], saved["rows"]
@@ -86,7 +86,7 @@ class Dpo:
         return "".join(self.pieces[i] for i in ids if i > 7).replace("\u2581", " ").strip()
 
     # ------------------------------------------------------------ replies
-    def sample(self, w, rows, temperature=0.9, at_once=512):
+    def sample(self, w, rows, temperature=0.9, at_once=1536):
         """One reply (ids) to each row."""
         import evaluate
         torch = self.torch
@@ -125,15 +125,15 @@ class Dpo:
 
     # ------------------------------------------------------------ preferences
     def online(self, w, count):
-        """Preferences of simulated users about this model's replies to prompts, kinds in turn."""
+        """Preferences of a simulated user of each kind about this model's replies to prompts."""
         rows = self.random.sample(self.training, min(count, len(self.training)))
         replies = list(zip(*[self.sample(w, rows) for _ in range(REPLIES)]))
         found = []
-        for n, (row, some) in enumerate(zip(rows, replies)):
-            kind = KINDS[n % len(KINDS)]
+        for row, some in zip(rows, replies):
             texts = [self.text(r) for r in some]
-            kept, swiped = swipes.swipe(kind, row["card"], row["turns"][-1][1], texts, self.random)
-            found += [(kind, row["ids"], some[kept], some[i]) for i in swiped if texts[i] != texts[kept]]
+            for kind in KINDS:
+                kept, swiped = swipes.swipe(kind, row["card"], row["turns"][-1][1], texts, self.random)
+                found += [(kind, row["ids"], some[kept], some[i]) for i in swiped if texts[i] != texts[kept]]
         return found
 
     def logged(self):
@@ -144,8 +144,9 @@ class Dpo:
         """One optimiser step; returns loss and share of margins above 0."""
         torch, train = self.torch, self.train
         import backward
+        import held
         w = self.weights()
-        gradients = backward.Gradients(w, first_row=self.run.optimiser.step_count * 37 % backward.CLIP_ROWS)
+        gradients = held.Gradients(w, first_row=self.run.optimiser.step_count * 37 % backward.CLIP_ROWS)
         kept, kept_spans = self.sequences([(p, k) for _, p, k, _ in pairs])
         other, other_spans = self.sequences([(p, s) for _, p, _, s in pairs])
         with torch.no_grad():
@@ -158,21 +159,13 @@ class Dpo:
                 for i, (first, last) in enumerate(spans):
                     weights[i, first:last] = sign * pull[i] + (own[i] if sign > 0 else 0)
                 self.add(gradients, tokens, weights, 1 / len(pairs))
-            weights = torch.full(text.shape, TEXT, device=self.device)
-            self.add(gradients, text, weights, 1 / text.numel(), self.drawn(text))
+            gradients.hold(self.reference, text.reshape(-1), self.run.positions(len(text)), tuple(text.shape), TEXT / text.numel())
             grads = gradients.finish()
             self.run.optimiser.step(grads, factor)
         return float(-torch.nn.functional.logsigmoid(margin).mean()), float((margin > 0).float().mean())
 
-    def drawn(self, text):
-        """What the reference would say after each token of text, drawn: as targets their expected gradient is that of the KL to the reference."""
-        model = self.model
-        rows = model.forward(self.reference, text.reshape(-1), self.run.positions(len(text)), model.Training(tuple(text.shape), False))[1]
-        return self.torch.cat([self.torch.multinomial(model.logits(self.reference, part).softmax(-1), 1)[:, 0] for part in rows.split(4096)]).view(text.shape)
-
-    def add(self, gradients, tokens, weights, norm, targets=None):
-        positions = self.run.positions(len(tokens))
-        targets = self.targets(tokens) if targets is None else targets
+    def add(self, gradients, tokens, weights, norm):
+        positions, targets = self.run.positions(len(tokens)), self.targets(tokens)
         gradients.run(tokens.reshape(-1), positions, targets.reshape(-1), weights.reshape(-1), norm, tuple(tokens.shape), False)
 
     def kl(self, w, tokens):
@@ -222,10 +215,13 @@ def train_on(args):
     if device == "cuda":
         import attention
         print(attention.choose(), flush=True)
+    global LENGTH
+    LENGTH = args.length
     os.makedirs(args.out, exist_ok=True)
     torch.manual_seed(args.seed)
     d, began = Dpo(args, device), time.time()
     say = functools.partial(print, flush=True)
+    d.rows = [row for row in d.rows if len(row["ids"]) + REPLY + 1 <= LENGTH]
     d.random.shuffle(d.rows)
     d.held, d.training = d.rows[:args.held], d.rows[args.held:]
 
@@ -291,6 +287,7 @@ def main():
     t.add_argument("--rounds", type=int, default=4, help="the first one is SFT")
     t.add_argument("--steps", type=int, default=48, help="of a round")
     t.add_argument("--fresh", type=int, default=768, help="prompts that are answered anew each round")
+    t.add_argument("--length", type=int, default=LENGTH, help="tokens of a sequence; longer prompts are left out")
     t.add_argument("--held", type=int, default=900, help="prompts held out")
     t.add_argument("--held-text", type=int, default=256, help="sequences of held-out text")
     t.add_argument("--pairs", type=int, default=48, help="a step")

@@ -10,6 +10,7 @@ teacher's logits are computed as they are needed, and a share of the text are di
 (kaijufy_talk.py). RUN gets state.pt, log.txt, report.json and model.pt: bytes and scales as a checkpoint holds them. The report has the loss of teacher and
 student on held-out text, KL and equal likeliest tokens, needles found, persona questions answered, and KV bytes a token (kaijufy_eval.py)."""
 import argparse
+import functools
 import json
 import os
 import time
@@ -221,8 +222,18 @@ def main():
     seconds = args.minutes and args.minutes * 60 - args.last_seconds - (began - started)  # of training
     if seconds is not None and seconds < 10:
         a.error("--minutes: preparing took %.0f s, and %.0f s are kept for the last figures: nothing is left to train in" % (began - started, args.last_seconds))
-    logged, report = done, {"start": run.measure(held, 0.0) if done == 0 else None}
-    log("as it begins: %s" % report["start"])
+    logged, report = done, {"kv": kaijufy_eval.kv_bytes(run.cfg, run.teacher["k"].shape[1])}
+
+    def note(name, found):
+        """Into the report, which is written anew: a run that is cut leaves what it has."""
+        report[name] = found
+        if rank == 0:
+            with open(os.path.join(args.out, "report.json.part"), "w") as f:
+                json.dump(report, f, indent=1)
+            os.replace(os.path.join(args.out, "report.json.part"), os.path.join(args.out, "report.json"))
+
+    note("start", run.measure(held, 0.0) if done == 0 else None)
+    log("as it begins: %s; KV: %s" % (report["start"], report["kv"]))
     while True:
         now = time.time()
         elapsed = before + now - began
@@ -230,7 +241,7 @@ def main():
         if p >= 1 or done == args.stop_after:
             break
         if p >= INT8[0] and not run.is_int8:
-            report["float"] = run.measure(held, p)
+            note("float", run.measure(held, p))
             log("Kaiju's shape in floats, step %d: %s" % (done, report["float"]))
             sample = text.batch(done, min(16, args.batch), args.own)
             with M.eager():
@@ -253,13 +264,10 @@ def main():
     if rank == 0:
         report.update(steps=done, tokens=done * args.batch * args.length, seconds=round(before + time.time() - began, 1))
         store(args.out, run)
-        report["end"] = run.measure(held, 1.0)
+        note("end", run.measure(held, 1.0))
         log("at the end: %s" % report["end"])
-        report["kv"] = kaijufy_eval.kv_bytes(run.cfg, run.teacher["k"].shape[1])
-        log("KV: %s" % report["kv"])
         if os.path.exists(os.path.join(args.data, "eval.json")):
-            report["asked"] = kaijufy_eval.asked(run, os.path.join(args.data, "eval.json"), args.last_seconds - 20 if args.minutes else None, log)
-        json.dump(report, open(os.path.join(args.out, "report.json"), "w"), indent=1)
+            kaijufy_eval.asked(run, os.path.join(args.data, "eval.json"), args.last_seconds - 20 if args.minutes else None, log, functools.partial(note, "asked"))
         save(state_path, run, done, report["seconds"])
         log("%d steps, %.1f M tokens, %.0f s" % (done, report["tokens"] / 1e6, report["seconds"]))
 

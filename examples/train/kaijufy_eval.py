@@ -36,8 +36,9 @@ def greedy(rows_of, embed, prompts, count):
 
 
 @torch.no_grad()
-def asked(run, path, seconds, log):
-    """Right answers by kind, of teacher and student: {kind: [teacher, student, asked]}; ends early when the time is over."""
+def asked(run, path, seconds, log, note):
+    """Right answers by kind, of teacher and student: {kind: [teacher, student, asked]}; ends early when the time is over. note: gets what
+    was found so far, after each batch."""
     saved, began, found = json.load(open(path)), time.time(), {}
     pieces, stops = [t.encode("latin1") for t in saved["text"]], set(saved["stop"])
     mix = run.mix(1.0, 1024)
@@ -50,8 +51,7 @@ def asked(run, path, seconds, log):
             items.sort(key=lambda item: len(item["ids"]))
             for i in range(0, len(items), 64):
                 if seconds is not None and time.time() - began > seconds:
-                    log("no time for the rest of the questions")
-                    return found
+                    return log("no time for the rest of the questions")
                 some = items[i:i + 64]
                 right = found.setdefault(kind, [0, 0, 0])
                 for which, (rows_of, embed) in enumerate(models):
@@ -60,5 +60,5 @@ def asked(run, path, seconds, log):
                         text = b"".join(pieces[t] for t in (ids[:ends[0]] if len(ends) else ids)).decode(errors="replace")
                         right[which] += is_right(text, item["answers"])
                 right[2] += len(some)
+                note(found)
             log("%-12s teacher %d, student %d of %d" % (kind, *found[kind]))
-    return found

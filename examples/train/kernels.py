@@ -22,7 +22,7 @@ def halve(p, R: tl.constexpr, W: tl.constexpr):  # p[j] + p[j + W]; a sum of two
 
 @triton.jit
 def add_norm(X, ACC, S, SHIFT, C, Y, A, eps, D: tl.constexpr, R: tl.constexpr, ADD: tl.constexpr, SHIFTED: tl.constexpr):
-    """y = bf16(fma(acc, s, x)), a = norm(y, c). D is 256 or 512, so that the contract's 256 partial sums are one more halving:
+    """y = bf16(fma(acc, s, x)), a = norm(y, c), R rows at a time. D is 256 or 512, so that the contract's 256 partial sums are one more halving:
     squares of bf16 are exact, hence fma(x, x, p) = p + x * x."""
     i = tl.arange(0, D)[None, :]
     at = (tl.program_id(0) * R + tl.arange(0, R)).to(tl.int64)[:, None] * D + i
@@ -50,55 +50,94 @@ def add_norm(X, ACC, S, SHIFT, C, Y, A, eps, D: tl.constexpr, R: tl.constexpr, A
 
 
 @triton.jit
-def add_norm_backward(DA, X, G, C, OUT, eps, D: tl.constexpr, R: tl.constexpr):
-    """out = g + gradient of the norm, where da is the gradient of the normed row; saturated elements get none."""
-    i = tl.arange(0, D)[None, :]
-    at = (tl.program_id(0) * R + tl.arange(0, R)).to(tl.int64)[:, None] * D + i
-    x = tl.load(X + at).to(tl.float32)
-    r = tl.rsqrt(tl.sum(x * x, 1) / D + eps)[:, None]
-    n = x * r
-    dn = tl.where(tl.abs(n) * tl.load(C) < 127.0, tl.load(DA + at).to(tl.float32), 0.0)
-    dx = r * (dn - n * (tl.sum(dn * n, 1) / D)[:, None])
-    tl.store(OUT + at, (tl.load(G + at).to(tl.float32) + dx).to(tl.bfloat16))
+def add_norm_wide(X, ACC, S, SHIFT, C, Y, A, eps, D: tl.constexpr, ADD: tl.constexpr, SHIFTED: tl.constexpr):
+    """add_norm() for a row of any width, 256 columns at a time: each of the contract's partial sums takes its columns in order. Columns
+    past the width are zeros, which change no sum."""
+    row = tl.program_id(0).to(tl.int64) * D
+    p = tl.zeros((1, 256), tl.float32)
+    for first in tl.static_range(0, D, 256):
+        i = first + tl.arange(0, 256)[None, :]
+        ok = i < D
+        x = tl.load(X + row + i, ok, 0).to(tl.float32)
+        if ADD:
+            acc = tl.load(ACC + row + i, ok, 0)
+            if SHIFTED:
+                acc += tl.load(SHIFT + i, ok, 0)
+            y = tl.fma(acc.to(tl.float32), tl.load(S + i, ok, 0), x).to(tl.bfloat16)
+            tl.store(Y + row + i, y, ok)
+            x = y.to(tl.float32)
+        p = tl.fma(x, x, p)
+    tl.debug_barrier()
+    p = halve(p, 1, 128)
+    p = halve(p, 1, 64)
+    p = halve(p, 1, 32)
+    p = halve(p, 1, 16)
+    p = halve(p, 1, 8)
+    p = halve(p, 1, 4)
+    p = halve(p, 1, 2)
+    p = halve(p, 1, 1)
+    m = tl.div_rn(1.0, tl.sqrt_rn(tl.div_rn(p, tl.full((1, 1), D, tl.float32)) + eps)) * tl.load(C)
+    for first in tl.static_range(0, D, 256):
+        i = first + tl.arange(0, 256)[None, :]
+        ok = i < D
+        x = tl.load(Y + row + i, ok, 0).to(tl.float32)  # X itself where nothing is added
+        tl.store(A + row + i, to_byte(x * m).to(tl.int8), ok)
 
 
 @triton.jit
-def project(ACC, S, C, COS, SIN, POS, OUT, rows, stride, HALF: tl.constexpr, HEADS: tl.constexpr, R: tl.constexpr, ROTATE: tl.constexpr):
-    """Heads of a product to bytes (kept as bf16 integers): acc * s, rotated by position, times c, rounded and clamped."""
+def add_norm_backward(DA, X, G, C, OUT, eps, D: tl.constexpr, B: tl.constexpr, R: tl.constexpr):
+    """out = g + gradient of the norm, where da is the gradient of the normed row; saturated elements get none. B is D or the next power of two."""
+    i = tl.arange(0, B)[None, :]
+    at = (tl.program_id(0) * R + tl.arange(0, R)).to(tl.int64)[:, None] * D + i
+    ok = i < D
+    x = tl.load(X + at, ok, 0).to(tl.float32)
+    r = tl.rsqrt(tl.sum(x * x, 1) / D + eps)[:, None]
+    n = x * r
+    dn = tl.where(tl.abs(n) * tl.load(C) < 127.0, tl.load(DA + at, ok, 0).to(tl.float32), 0.0)
+    dx = r * (dn - n * (tl.sum(dn * n, 1) / D)[:, None])
+    tl.store(OUT + at, (tl.load(G + at, ok, 0).to(tl.float32) + dx).to(tl.bfloat16), ok)
+
+
+@triton.jit
+def project(ACC, S, C, COS, SIN, POS, OUT, rows, stride, HALF: tl.constexpr, HEADS: tl.constexpr, B: tl.constexpr, R: tl.constexpr, ROTATE: tl.constexpr):
+    """Heads of a product to bytes (kept as bf16 integers): acc * s, rotated by position, times c, rounded and clamped. B is the number of
+    pairs of a row, or the next power of two."""
     row = (tl.program_id(0) * R + tl.arange(0, R)).to(tl.int64)[:, None]
-    pair = tl.arange(0, HEADS * HALF)[None, :]
+    pair = tl.arange(0, B)[None, :]
     i = pair % HALF
     low = (pair // HALF) * (2 * HALF) + i
-    ok = row < rows
-    a = tl.load(ACC + row * stride + low, ok, 0).to(tl.float32) * tl.load(S + low)
-    b = tl.load(ACC + row * stride + low + HALF, ok, 0).to(tl.float32) * tl.load(S + low + HALF)
+    some = pair < HEADS * HALF
+    ok = (row < rows) & some
+    a = tl.load(ACC + row * stride + low, ok, 0).to(tl.float32) * tl.load(S + low, some, 0)
+    b = tl.load(ACC + row * stride + low + HALF, ok, 0).to(tl.float32) * tl.load(S + low + HALF, some, 0)
     if ROTATE:
-        pos = tl.load(POS + row, ok, 0)
+        pos = tl.load(POS + row, row < rows, 0)
         cos = tl.load(COS + pos * HALF + i)
         sin = tl.load(SIN + pos * HALF + i)
         y = tl.fma(a, cos, -(b * sin))
         b = tl.fma(b, cos, a * sin)
         a = y
     at = row * (2 * HALF * HEADS) + low
-    tl.store(OUT + at, to_byte(a * tl.load(C + low)).to(OUT.dtype.element_ty), ok)
-    tl.store(OUT + at + HALF, to_byte(b * tl.load(C + low + HALF)).to(OUT.dtype.element_ty), ok)
+    tl.store(OUT + at, to_byte(a * tl.load(C + low, some, 0)).to(OUT.dtype.element_ty), ok)
+    tl.store(OUT + at + HALF, to_byte(b * tl.load(C + low + HALF, some, 0)).to(OUT.dtype.element_ty), ok)
 
 
 @triton.jit
-def project_backward(DY, Y, GAIN, COS, SIN, POS, OUT, rows, stride, HALF: tl.constexpr, HEADS: tl.constexpr, R: tl.constexpr, ROTATE: tl.constexpr):
+def project_backward(DY, Y, GAIN, COS, SIN, POS, OUT, rows, stride, HALF: tl.constexpr, HEADS: tl.constexpr, B: tl.constexpr, R: tl.constexpr, ROTATE: tl.constexpr):
     """dy is the gradient of the bytes, gain = c; writes the gradient of the product's output."""
     row = (tl.program_id(0) * R + tl.arange(0, R)).to(tl.int64)[:, None]
-    pair = tl.arange(0, HEADS * HALF)[None, :]
+    pair = tl.arange(0, B)[None, :]
     i = pair % HALF
     low = (pair // HALF) * (2 * HALF) + i
     at = row * (2 * HALF * HEADS) + low
-    ok = row < rows
-    a = tl.load(DY + at, ok, 0).to(tl.float32) * tl.load(GAIN + low)
-    b = tl.load(DY + at + HALF, ok, 0).to(tl.float32) * tl.load(GAIN + low + HALF)
+    some = pair < HEADS * HALF
+    ok = (row < rows) & some
+    a = tl.load(DY + at, ok, 0).to(tl.float32) * tl.load(GAIN + low, some, 0)
+    b = tl.load(DY + at + HALF, ok, 0).to(tl.float32) * tl.load(GAIN + low + HALF, some, 0)
     a = tl.where(tl.abs(tl.load(Y + at, ok, 0).to(tl.float32)) < 127.0, a, 0.0)
     b = tl.where(tl.abs(tl.load(Y + at + HALF, ok, 0).to(tl.float32)) < 127.0, b, 0.0)
     if ROTATE:
-        pos = tl.load(POS + row, ok, 0)
+        pos = tl.load(POS + row, row < rows, 0)
         cos = tl.load(COS + pos * HALF + i)
         sin = tl.load(SIN + pos * HALF + i)
         y = a * cos + b * sin

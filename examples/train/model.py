@@ -35,6 +35,7 @@ class Config:
     labels: tuple = ()  # of the classifier head; none: the model has no head
 
     def __post_init__(self):
+        self.fixed_z = None  # of section 3: what attention scales by, where q_clip is not learned
         names, seen = {}, {"S": 0, "G": 0}
         self.slot = []  # of each layer; numbers run in order of first use
         for kind in self.pattern:
@@ -91,15 +92,42 @@ class Matrix:
         return (self.weight * self.product[..., None].float()).bfloat16()  # for the backward pass
 
 
+class Alone:
+    """One process has every row and every head. tensor.Group divides them."""
+
+    def own(self, rows):
+        return rows
+
+    def own_marks(self, found, count):
+        return found
+
+    def whole(self, rows):
+        return rows
+
+    def own_sum(self, parts):
+        return parts
+
+    def sampled(self, first, every, count):
+        return slice(first, None, every)
+
+    def expand(self, grads, cfg):
+        return grads
+
+
 class Weights:
-    """What a checkpoint holds, and the constants that section 3 derives from it."""
+    """What a checkpoint holds, and the constants that section 3 derives from it. `split` and `heads`: this process's part of a pass."""
 
     def __init__(self, cfg, matrices, embed, clips, ropes=None, classifier=None, bias=None):
+        self.split, self.heads = Alone(), cfg.n_heads
         self.cfg, self.matrices, self.embed, self.clips, self.classifier, self.bias = cfg, matrices, embed, clips, classifier, bias
         self.ropes = ropes or [ops.Rope(f, cfg.context, embed.weight.device) for f in cfg.frequencies]
         m, heads = matrices, cfg.n_heads
         c = {k: v.double() for k, v in clips.items()}
-        attn_in, k_clip, v_clip = c["attn_in"][:, None] / 127, c["k_clip"][cfg.slot], c["v_clip"][cfg.slot]
+
+        def pick(x, rows):  # x[rows] without a list that goes to the device
+            return torch.stack([x[i] for i in rows])
+
+        attn_in, k_clip, v_clip = c["attn_in"][:, None] / 127, pick(c["k_clip"], cfg.slot), pick(c["v_clip"], cfg.slot)
         q_clip, out_clip, mid = c["q_clip"], c["out_clip"][:, None], c["mid"][:, None]
 
         def all_heads(x):
@@ -110,12 +138,12 @@ class Weights:
             e=(embed.scale.double() * embed.in_scalar.double()).float(),
             sl=((embed.scale.double() * embed.out_scalar.double()) * (c["final_in"] / 127)).float(),
             attn_in=(127 / c["attn_in"]).float(), ffn_in=(127 / c["ffn_in"]).float(), final_in=(127 / c["final_in"]).float(),
-            sq=(m["q"].product * attn_in).float(), sk=(m["k"].product * attn_in[cfg.owner]).float(), sv=(m["v"].product * attn_in[cfg.owner]).float(),
+            sq=(m["q"].product * attn_in).float(), sk=(m["k"].product * pick(attn_in, cfg.owner)).float(), sv=(m["v"].product * pick(attn_in, cfg.owner)).float(),
             ck=(127 / c["k_clip"]).float(), cv=(127 / c["v_clip"]).float(), cq=all_heads((127 * k_clip) / q_clip[:, None]),
             co=all_heads(v_clip / out_clip), so=(m["o"].product * (out_clip / 127)).float(),
             alpha=((m["up"].product * (c["ffn_in"][:, None] / 127)) * (255 / mid)).float(), sd=(m["down"].product * ((mid * mid) / 255)).float(),
             shift=m["down"].weight.sum(-1, dtype=torch.int32) * 128,  # relu^2 is stored less 128; the row sums put it back
-            z=z.tolist(),  # the one wait for the device in a step: kernels take z by value
+            z=cfg.fixed_z or z.tolist(),  # the one wait for the device in a step: kernels take z by value
             sc=None if classifier is None else (classifier.product * (c["final_in"] / 127)).float())
         self.kv = torch.cat([m["k"].weight, m["v"].weight], 1)  # [slots, 2 * head_dim, d_model]
 
@@ -187,22 +215,25 @@ class Decoding:
 
 
 def forward(w, tokens, positions, kv, tape=None):
-    """tokens, positions [N] -> residual stream and normed int8 rows [N, d_model] for head(). Appends to tape what backward() needs."""
-    c, m, eps, heads = w.const, w.matrices, w.cfg.norm_eps, w.cfg.n_heads
-    x, acc, s, shift = ops.embed(w.embed.weight, c.e, tokens), None, None, None
+    """tokens, positions [N] -> residual stream and normed int8 rows [N, d_model] for head(): the rows of this process, if w.split divides
+    them. Appends to tape what backward() needs."""
+    c, m, eps, heads, split = w.const, w.matrices, w.cfg.norm_eps, w.heads, w.split
+    x, acc, s, shift = ops.embed(w.embed.weight, c.e, split.own(tokens)), None, None, None
     for i in range(len(w.cfg.pattern)):
         layer = w.layer(i)
         slot, hd = layer.slot, w.cfg.head_dim
         x0, a0 = ops.add_norm(x, acc, s, shift, c.attn_in[i:i + 1], eps)
+        a0 = split.whole(a0)
         if layer.owner:
             acc = ops.int_mm(a0, w.kv[slot])
             k = ops.project(acc[:, :hd], c.sk[slot], c.ck[slot], layer.rope, positions, 1)
             kv.put(slot, k, ops.project(acc[:, hd:], c.sv[slot], c.cv[slot], None, positions, 1))
         q = ops.project(ops.int_mm(a0, m["q"].weight[i]), c.sq[i], c.cq[i], layer.rope, positions, heads)
         a1, saved = kv.attend(q, slot, c.z[i], c.co[i], layer.window)
-        x1, a2 = ops.add_norm(x0, ops.int_mm(a1, m["o"].weight[i]), c.so[i], None, c.ffn_in[i:i + 1], eps)
+        x1, a2 = ops.add_norm(x0, split.own_sum(ops.int_mm(a1, m["o"].weight[i])), c.so[i], None, c.ffn_in[i:i + 1], eps)
+        a2 = split.whole(a2)
         u, h = ops.up(ops.int_mm(a2, m["up"].weight[i]), c.alpha[i])
-        x, acc, s, shift = x1, ops.int_mm(h, m["down"].weight[i]), c.sd[i], c.shift[i]
+        x, acc, s, shift = x1, split.own_sum(ops.int_mm(h, m["down"].weight[i])), c.sd[i], c.shift[i]
         if tape is not None:
             tape.append(SimpleNamespace(x0=x0, a0=a0, attention=saved, a1=a1, x1=x1, a2=a2, u=u))
         del x0, a0, q, a1, saved, x1, a2, u, h

@@ -16,6 +16,11 @@ def numpy(t):
     return t.float().numpy() if t.dtype == torch.bfloat16 else t.numpy()
 
 
+def power(n):
+    """The next power of two: of what Triton has tensors."""
+    return 1 << (n - 1).bit_length()
+
+
 def int_mm(a, w):
     """int8 [N, K] times int8 [M, K] -> int32 [N, M], exact."""
     if a.is_cuda:
@@ -41,7 +46,10 @@ def add_norm(x, acc, s, shift, c, eps):
     if x.is_cuda:
         y, a = x if acc is None else torch.empty_like(x), torch.empty(n, d, dtype=torch.int8, device=x.device)
         rows = 4 if n % 4 == 0 else 1
-        kernels.add_norm[(n // rows,)](x, acc, s, shift, c, y, a, eps, d, rows, acc is not None, shift is not None, **EXACT)
+        if d in (256, 512):
+            kernels.add_norm[(n // rows,)](x, acc, s, shift, c, y, a, eps, d, rows, acc is not None, shift is not None, **EXACT)
+        else:
+            kernels.add_norm_wide[(n,)](x, acc, s, shift, c, y, a, eps, d, acc is not None, shift is not None, num_warps=2, **EXACT)
         return y, a
     v = numpy(x)
     if acc is not None:
@@ -54,8 +62,8 @@ def add_norm(x, acc, s, shift, c, eps):
 def add_norm_backward(da, x, g, c, eps):
     n, d = x.shape
     if x.is_cuda:
-        out, rows = torch.empty_like(x), 4 if n % 4 == 0 else 1
-        kernels.add_norm_backward[(n // rows,)](da, x, g, c, out, eps, d, rows)
+        out, rows = torch.empty_like(x), 4 if n % 4 == 0 and d <= 512 else 1
+        kernels.add_norm_backward[(n // rows,)](da, x, g, c, out, eps, d, power(d), rows)
         return out
     x = x.float()
     r = (x.square().mean(1, keepdim=True) + eps).rsqrt()
@@ -75,8 +83,8 @@ def project(acc, s, c, rope, positions, heads, dtype=torch.bfloat16):
     n, width = acc.shape
     half = width // heads // 2
     if acc.is_cuda:
-        out, rows = torch.empty(n, width, dtype=dtype, device=acc.device), max(1, 1024 // (heads * half))
-        kernels.project[(-(-n // rows),)](acc, s, c, rope and rope.cos, rope and rope.sin, positions, out, n, acc.stride(0), half, heads, rows, rope is not None, **EXACT)
+        out, rows = torch.empty(n, width, dtype=dtype, device=acc.device), max(1, 1024 // power(heads * half))
+        kernels.project[(-(-n // rows),)](acc, s, c, rope and rope.cos, rope and rope.sin, positions, out, n, acc.stride(0), half, heads, power(heads * half), rows, rope is not None, **EXACT)
         return out
     y = (numpy(acc).astype("f4") * numpy(s)).reshape(n, heads, 2 * half)
     if rope:
@@ -102,8 +110,8 @@ def project_backward(dy, y, gain, rope, positions, heads, out):
     n, width = y.shape
     half = width // heads // 2
     if y.is_cuda:
-        rows = max(1, 1024 // (heads * half))
-        kernels.project_backward[(-(-n // rows),)](dy, y, gain, rope and rope.cos, rope and rope.sin, positions, out, n, out.stride(0), half, heads, rows, rope is not None)
+        rows = max(1, 1024 // power(heads * half))
+        kernels.project_backward[(-(-n // rows),)](dy, y, gain, rope and rope.cos, rope and rope.sin, positions, out, n, out.stride(0), half, heads, power(heads * half), rows, rope is not None)
         return out
     d = torch.where(y.abs() < 127, dy.float() * gain, 0.0).view(n, heads, -1)
     if rope:

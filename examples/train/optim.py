@@ -27,10 +27,11 @@ def orthogonalise(g, steps=5):
 
 
 class Optimiser:
-    def __init__(self, params):
+    def __init__(self, params, muon=True):
+        """muon False: Adam for the matrices, too, whose steps are short where gradients are mostly noise."""
         self.params, self.step_count = params, 0
         self.first = {k: torch.zeros_like(v) for k, v in params.items()}
-        self.second = {k: torch.zeros_like(v) for k, v in params.items() if v.ndim < 3}
+        self.second = {k: torch.zeros_like(v) for k, v in params.items() if v.ndim < 3 or not muon}
 
     @staticmethod
     def group(name, value):
@@ -47,7 +48,7 @@ class Optimiser:
         for name, p in self.params.items():
             g, m, group = grads[name].float() * shrink, self.first[name], self.group(name, p)
             rate = RATES[group] * factor
-            if group == "matrix":
+            if name not in self.second:
                 m.lerp_(g, 0.05)
                 update = orthogonalise(torch.lerp(g, m, 0.95))  # Nesterov
                 # Each element moves by about 0.2 * rate, as under Adam (Liu et al. 2025).

@@ -79,6 +79,11 @@ def main():
         for name, sh in (("add_norm", None), ("add_norm, shifted", shift)):
             for what, a, b in zip(("x", "a"), ops.add_norm(x.cuda(), acc.cuda(), s.cuda(), sh if sh is None else sh.cuda(), c.cuda(), 1e-5), ops.add_norm(x, acc, s, sh, c, 1e-5)):
                 same(name + " " + what, a, b)
+        for wide in (128, 1024, 5120):
+            y, sums, scale = torch.randn(64, wide).bfloat16(), torch.randint(-60000, 60000, (64, wide), dtype=torch.int32), torch.rand(wide) * 1e-4
+            for what, a, b in zip(("x", "a"), ops.add_norm(y.cuda(), sums.cuda(), scale.cuda(), None, c.cuda(), 1e-5), ops.add_norm(y, sums, scale, None, c, 1e-5)):
+                same("add_norm of %d, %s" % (wide, what), a, b)
+            same("project, %d heads" % (wide // 128), ops.project(sums.cuda(), scale.cuda(), scale.cuda() * 4e5, None, pos.cuda(), wide // 128), ops.project(sums, scale, scale * 4e5, None, pos, wide // 128))
         s, c = torch.rand(d) * 1e-4, torch.rand(d) * 40
         same("project, rotated", ops.project(acc.cuda(), s.cuda(), c.cuda(), rope[1], pos.cuda(), 8), ops.project(acc, s, c, rope[0], pos, 8))
         same("project, slice", ops.project(acc.cuda()[:, 64:128], s.cuda(), c.cuda(), None, pos.cuda(), 1), ops.project(acc[:, 64:128], s[:64], c[:64], None, pos, 1))

@@ -67,8 +67,13 @@ class Pinned:
 
     def renew(self, name, master):
         """Sends a matrix whole, with scales that leave some room."""
-        self.scale[name] = (master.abs().amax(-1) * (1 + ROOM) / 127).clamp_min(1e-12)
-        self.weight[name] = (master / self.scale[name][..., None]).round().clamp(-127, 127).to(torch.int8)
+        scale = (master.abs().amax(-1) * (1 + ROOM) / 127).clamp_min(1e-12)
+        weight = (master / scale[..., None]).round().clamp(-127, 127).to(torch.int8)
+        for have, new in ((self.scale, scale), (self.weight, weight)):
+            if name in have:
+                have[name].copy_(new)  # in place: a CUDA graph may read it
+            else:
+                have[name] = new
         self.whole += 1
         self.sent += master.numel() + 4 * self.scale[name].numel()
 

@@ -27,6 +27,7 @@ import ops
 import optim
 import safety
 import sharded
+import tensor
 import ternary
 import twin
 import wire
@@ -128,6 +129,7 @@ class Run:
         self.wire = None  # a Wire for the gradients of several processes; None: float32 as they are
         self.pinned = None  # after pin()
         self.masters = None  # after shard()
+        self.group = None  # a tensor.Group, whose processes share every pass
         self.ropes = [ops.Rope(f, cfg.context, device) for f in cfg.frequencies]
         self.params = (twin if is_twin else model).new_masters(cfg, device, seed)
         self.optimiser = optim.Optimiser({k: p.detach() for k, p in self.params.items()})
@@ -158,6 +160,7 @@ class Run:
             grads = {k: torch.zeros_like(p) if p.grad is None else p.grad for k, p in self.params.items()}
         else:
             w = self.weights()
+            w = tensor.part_of(w, self.group) if self.group else w
             gradients = backward.Gradients(w, first_row=number * 37 % backward.CLIP_ROWS)
             for (tokens, targets, weights, _, found), shape in zip(parts, shapes):
                 gradients.run(tokens, self.positions(shape[0]), targets, weights, norm, shape, exact, found, head_norm)
@@ -282,6 +285,7 @@ def main():
     a.add_argument("--wire", choices=wire.FORMATS, help="how several processes send gradients (wire.py); default: an all-reduce of float32")
     a.add_argument("--feedback", action="store_true", help="what --wire loses in a step is added to the next one's gradients")
     a.add_argument("--ternary", action="store_true", help="weights follow the masters by steps of -1, 0 and 1 (ternary.py)")
+    a.add_argument("--tensor", type=int, default=1, metavar="SIZE", help="so many processes share every sequence: each has some heads, hidden units and rows (tensor.py)")
     a.add_argument("--shard", action="store_true", help="masters and optimiser divided among the processes (sharded.py); a state is saved at the end alone")
     a.add_argument("--tiny", action="store_true", help="a toy, to try the program on a CPU")
     args = a.parse_args()
@@ -308,6 +312,10 @@ def main():
         done, progress, before = state["done"], state["progress"], state["elapsed"]
     if args.ternary and not run.pinned:
         run.pin()
+    if args.tensor > 1:
+        if args.twin or ranks % args.tensor:
+            a.error("--tensor: for the int8 model, in a multiple of %d processes" % args.tensor)
+        run.group = tensor.Group(args.tensor)
     parameters = sum(p.numel() for p in run.params.values())
     if args.shard and ranks > 1:
         run.shard()
@@ -331,7 +339,8 @@ def main():
         which = data.order(done * args.batch, args.batch)
         weight = sum(float(data.weights(which[i:i + args.micro])[0].sum()) for i in range(0, args.batch, args.micro))
         head_weight = sum(data.head_weight(which[i:i + args.micro]) for i in range(0, args.batch, args.micro))
-        mine = which[rank * args.batch // ranks:(rank + 1) * args.batch // ranks]
+        share, shares = rank // args.tensor, ranks // args.tensor
+        mine = which[share * args.batch // shares:(share + 1) * args.batch // shares]
         parts = [data.rows(mine[i:i + args.micro]) for i in range(0, len(mine), args.micro)]
         loss, head_loss = run.step(parts, weight, head_weight, optim.schedule(p), p >= args.exact_from, done)
         progress.append(float(p))

@@ -3,6 +3,7 @@ once for each. The processes of a step are computed one after the other, and the
 (wire.Rehearsal), so that one GPU is enough.
 
     python3 wire_study.py --text TEXT --out RESULTS.jsonl --formats fp32 bf16 squinch --steps 3000
+    python3 wire_study.py ... --graph        all formats beside one another, on a GPU
     python3 wire_study.py --plot RESULTS.jsonl --out plot.png
 
 TEXT is any text; the model reads its bytes. The last fiftieth is for validation."""
@@ -37,15 +38,18 @@ class Text:
         both = torch.from_numpy(data[at].astype(np.int64)).to(self.device)
         return both[:, :-1].reshape(-1), both[:, 1:].reshape(-1)
 
+    def starts(self, step, count):
+        return np.random.default_rng((5, step)).integers(0, len(self.train) - self.context - 1, count)
+
     def batch(self, step, count):
-        return self.rows(np.random.default_rng((5, step)).integers(0, len(self.train) - self.context - 1, count), self.train)
+        return self.rows(self.starts(step, count), self.train)
 
     def held_out(self, count):
         return self.rows(np.linspace(0, len(self.held) - self.context - 1, count).astype(int), self.held)
 
 
-def step(run, batch, ranks, sum_up, factor, number):
-    """One step with the batch divided among so many processes. Returns the mean loss."""
+def gradients(run, batch, ranks, sum_up, number):
+    """Of one step with the batch divided among so many processes. Returns them and the mean loss."""
     cfg, flats, total = run.cfg, [], 0.0
     w = run.weights()
     tokens, targets = batch
@@ -59,46 +63,165 @@ def step(run, batch, ranks, sum_up, factor, number):
         total = total + g.loss
     flat = sum_up(flats)
     parts = flat.split([x.numel() for x in grads.values()])
-    run.optimiser.step({k: part.view(x.shape) for (k, x), part in zip(grads.items(), parts)}, factor)
+    return {k: part.view(x.shape) for (k, x), part in zip(grads.items(), parts)}, total
+
+
+def step(run, batch, ranks, sum_up, factor, number):
+    """Returns the mean loss."""
+    grads, total = gradients(run, batch, ranks, sum_up, number)
+    run.optimiser.step(grads, factor)
     if run.pinned:
         run.pinned.follow(run.params)
     return total
 
 
+class Graph:
+    """Steps as one CUDA graph: a tenth of the time where a model is so small that launching its kernels takes longest. The graph holds
+    what the host would decide in each step: q_clip, by which attention scales, stays as it is, and clips learn from the same rows."""
+    WARM = 5
+
+    def __init__(self, run, text, args, rehearsal):
+        self.run, self.ranks, self.rehearsal, self.graph, device = run, args.ranks, rehearsal, None, run.device
+        self.stream = torch.cuda.Stream() if torch.cuda.is_available() else None
+        self.data = torch.from_numpy(text.train).to(device)
+        self.starts = torch.from_numpy(np.stack([text.starts(n, args.batch) for n in range(args.steps)])).to(device)
+        self.factors = torch.tensor([optim.schedule(n / args.steps) for n in range(args.steps)], device=device)
+        self.losses, self.number = torch.zeros(args.steps, device=device), torch.zeros(1, dtype=torch.int64, device=device)
+        self.columns = torch.arange(run.cfg.context + 1, device=device)
+        run.cfg.fixed_z = run.weights().const.z
+        if self.stream:
+            torch.cuda.synchronize()  # what was made so far was made on another stream
+
+    def on_device(self):
+        """The next step, all of whose inputs are tensors: as optim.Optimiser.step."""
+        rows = self.data[self.starts.index_select(0, self.number).T + self.columns].long()
+        batch, factor, count = (rows[:, :-1].reshape(-1), rows[:, 1:].reshape(-1)), self.factors.index_select(0, self.number), self.number + 1
+        grads, total = gradients(self.run, batch, self.ranks, self.rehearsal.sum, 3)
+        grads["q_clip"] = torch.zeros_like(grads["q_clip"])
+        o = self.run.optimiser
+        shrink = (1.0 / (torch.stack([g.float().square().sum() for g in grads.values()]).sum().sqrt() + 1e-12)).clamp_max(1.0)
+        for name, p in o.params.items():
+            g, m, group = grads[name].float() * shrink, o.first[name], o.group(name, p)
+            rate = optim.RATES[group] * factor
+            if group == "matrix":
+                m.lerp_(g, 0.05)
+                update = optim.orthogonalise(torch.lerp(g, m, 0.95))
+                p.mul_(1 - rate * optim.WEIGHT_DECAY).sub_(update * (rate * (0.2 * max(p.shape[1:]) ** 0.5)))
+            else:
+                v, slow = o.second[name], 0.99 if group != "embed" else 0.95
+                m.lerp_(g, 0.1)
+                v.lerp_(g.square(), 1 - slow)
+                p.sub_(m / (1 - 0.9 ** count) / ((v / (1 - slow ** count)).sqrt() + 1e-12) * rate)
+        self.losses.index_copy_(0, self.number, total.reshape(1))
+        self.number += 1
+
+    @torch.no_grad()
+    def step(self, number):
+        """Does not wait for the device, unless weights follow by steps."""
+        with torch.cuda.stream(self.stream):
+            if self.stream is None or number < self.WARM:
+                self.on_device()
+            else:
+                if self.graph is None:
+                    self.capture()
+                self.graph.replay()
+            if self.run.pinned:
+                self.run.pinned.follow(self.run.params)
+
+    def capture(self):
+        """Captures a step, which does not run it, and compares one replay with the step itself."""
+        torch.cuda.synchronize()
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, stream=self.stream):
+            self.on_device()
+        o = self.run.optimiser
+        state = [*o.params.values(), *o.first.values(), *o.second.values(), self.number, *self.rehearsal.lost.values()]
+        before = [x.clone() for x in state]
+
+        def taken(what):
+            for x, old in zip(state, before):
+                x.copy_(old)
+            what()
+            return torch.cat([(x - old).flatten() for x, old in zip(o.params.values(), before)]), float(self.losses[self.number - 1])
+        (moved, loss), (moved_2, loss_2) = taken(self.graph.replay), taken(self.on_device)
+        far = float((moved - moved_2).norm() / moved_2.norm())
+        print("graph: loss %.6f, and %.6f without; the step is %.1e of its length apart" % (loss, loss_2, far), flush=True)
+        if abs(loss - loss_2) > 1e-4 or far > 0.3:  # without order: sums of the embedding's gradient and of attention's
+            raise SystemExit("the graph does something else")
+        for x, old in zip(state, before):
+            x.copy_(old)
+
+
+class Training:
+    """One run. name: FORMAT[+feedback][+ternary], or ternary alone: float32 gradients. ternary:SHARE sets ternary.BEHIND."""
+
+    def __init__(self, args, name, device):
+        parts = name.split("+")
+        self.args, self.name, self.behind = args, name, float(parts[-1].partition(":")[2] or ternary.BEHIND)
+        parts = [part.partition(":")[0] for part in parts]
+        torch.manual_seed(args.seed)
+        cfg = model.Config(vocab_size=256, **SIZES[args.size])
+        self.run, self.text = train.Run(cfg, device, False, args.seed), Text(args.text, cfg.context, device)
+        self.rehearsal = wire.Rehearsal("fp32" if parts[0] == "ternary" else parts[0], "feedback" in parts)
+        if "ternary" in parts:
+            self.run.pin()
+            self.run.pinned.most_behind = self.behind
+        self.graph = Graph(self.run, self.text, args, self.rehearsal) if args.graph else None
+        self.losses, self.began, self.sent = [], time.time(), 0
+
+    def step(self, n):
+        if self.graph:
+            self.graph.step(n)
+        else:
+            factor = optim.schedule(n / self.args.steps)
+            self.losses.append(step(self.run, self.text.batch(n, self.args.batch), self.args.ranks, self.rehearsal.sum, factor, n))
+        self.sent = self.sent or self.rehearsal.sent
+        if n % 500 == 499:
+            print(self.name, "seed %d" % self.args.seed, n + 1, "%.4f" % float(self.curve(n + 1)[-100:].mean()), "%.0f s" % (time.time() - self.began), self.run.pinned.bytes_per_weight() if self.run.pinned else "", flush=True)
+
+    def curve(self, done):
+        if self.graph and self.graph.stream:
+            self.graph.stream.synchronize()
+        return self.graph.losses[:done].cpu().numpy() if self.graph else torch.stack(self.losses).cpu().numpy()
+
+    def found(self):
+        """The line of results."""
+        args, run, losses, seconds = self.args, self.run, self.curve(self.args.steps), time.time() - self.began
+        with torch.no_grad():
+            w, held, tokens = run.weights(), [], self.text.held_out(64)
+            for i in range(0, 64, 16):
+                held.append(run.losses(w, *(x[i * run.cfg.context:(i + 16) * run.cfg.context] for x in tokens), exact=False))
+        values = sum(p.numel() for p in run.params.values())
+        found = {"name": self.name, "size": args.size, "ranks": args.ranks, "steps": args.steps, "seed": args.seed, "parameters": values, "held_out": float(torch.cat(held).mean()), "last_200": float(losses[-200:].mean()),
+                 "bytes_per_value": self.sent / values, "seconds": round(seconds, 1), "curve": [round(float(part.mean()), 4) for part in np.array_split(losses, min(60, args.steps))]}
+        if run.pinned:
+            found.update(update_bytes_per_weight=run.pinned.bytes_per_weight(), whole=run.pinned.whole, behind=self.behind)
+        return found
+
+
 def train_one(args, name, device):
-    """name: FORMAT[+feedback][+ternary], or ternary alone: float32 gradients. ternary:SHARE sets ternary.BEHIND."""
-    parts = name.split("+")
-    behind = float(parts[-1].partition(":")[2] or ternary.BEHIND)
-    parts = [part.partition(":")[0] for part in parts]
-    kind = "fp32" if parts[0] == "ternary" else parts[0]
-    torch.manual_seed(args.seed)
-    cfg = model.Config(vocab_size=256, **SIZES[args.size])
-    run, text = train.Run(cfg, device, False, args.seed), Text(args.text, cfg.context, device)
-    rehearsal = wire.Rehearsal(kind, "feedback" in parts)
-    if "ternary" in parts:
-        run.pin()
-        run.pinned.most_behind = behind
-    losses, began = [], time.time()
+    training, began = Training(args, name, device), time.time()
     for n in range(args.steps):
         if n in (150, 400, 800) and args.within and (time.time() - began) / n * args.steps > args.within:
             print("%s: %.0f s for all steps are too many" % (name, (time.time() - began) / n * args.steps), flush=True)
             return None
-        losses.append(step(run, text.batch(n, args.batch), args.ranks, rehearsal.sum, optim.schedule(n / args.steps), n))
-        if n % 500 == 499:
-            print(name, n + 1, "%.4f" % float(torch.stack(losses[-100:]).mean()), "%.0f s" % (time.time() - began), run.pinned.bytes_per_weight() if run.pinned else "", flush=True)
-    seconds = time.time() - began
-    losses = torch.stack(losses).cpu().numpy()
-    with torch.no_grad():
-        w, held = run.weights(), []
-        for i in range(0, 64, 16):
-            tokens, targets = (x[i * cfg.context:(i + 16) * cfg.context] for x in text.held_out(64))
-            held.append(run.losses(w, tokens, targets, exact=False))
-    values = sum(p.numel() for p in run.params.values())
-    found = {"name": name, "size": args.size, "ranks": args.ranks, "steps": args.steps, "seed": args.seed, "parameters": values, "held_out": float(torch.cat(held).mean()), "last_200": float(losses[-200:].mean()),
-             "bytes_per_value": rehearsal.sent / args.steps / values, "seconds": round(seconds, 1), "curve": [round(float(part.mean()), 4) for part in np.array_split(losses, min(60, args.steps))]}
-    if run.pinned:
-        found.update(update_bytes_per_weight=run.pinned.bytes_per_weight(), whole=run.pinned.whole, behind=behind)
-    return found
+        training.step(n)
+    return training.found()
+
+
+def train_together(args, device):
+    """All formats in one process, each a graph on a stream of its own: their small kernels run beside one another."""
+    every = []
+    for name in args.formats:
+        every.append(Training(args, name, device))
+        for n in range(Graph.WARM + 1):  # warm and captured while nothing else runs
+            every[-1].step(n)
+        if device == "cuda":
+            torch.cuda.synchronize()
+    for n in range(Graph.WARM + 1, args.steps):
+        for each in every:
+            each.step(n)
+    return [each.found() for each in every]
 
 
 class Toy(torch.nn.Module):
@@ -187,6 +310,7 @@ def main():
     a.add_argument("--batch", type=int, default=32)
     a.add_argument("--ranks", type=int, default=2)
     a.add_argument("--seed", type=int, default=1)
+    a.add_argument("--graph", action="store_true", help="all formats beside one another, a step of each as one CUDA graph")
     a.add_argument("--rate", type=float, default=3e-3, help="of Adam, for the toy")
     a.add_argument("--within", type=float, metavar="SECONDS", help="leave out what would take longer")
     args = a.parse_args()
@@ -195,8 +319,7 @@ def main():
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and args.size != "toy":
         print(attention.choose(), flush=True)
-    for name in args.formats:
-        found = train_toy(args, name) if args.size == "toy" else train_one(args, name, device)
+    for found in train_together(args, device) if args.graph else (train_toy(args, name) if args.size == "toy" else train_one(args, name, device) for name in args.formats):
         if not found:
             continue
         print({k: v for k, v in found.items() if k != "curve"}, flush=True)
