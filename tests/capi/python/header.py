@@ -20,6 +20,7 @@ NAMES = {
     "options_create": "Options", "options_destroy": "Options.close", "options_copy": "Options.copy",
     "options_clear": "Options.clear", "options_set_int": "Options.set", "options_set_float": "Options.set",
     "options_set_string": "Options.set", "options_set_logit_bias": "Options.set", "options_set_clock": "Options.set",
+    "options_set_host_threads": "Options.set",
     "option_find": "option_find", "option_describe": "option_describe",
     "options_add_sampler": "Options.set", "options_clear_samplers": "Options.clear",
     "sampler_describe": "sampler_describe",
