@@ -40,8 +40,8 @@ struct Options {
   std::vector<int32_t> beside;  // tokens of a prompt computed in the same step as every number of streams
   int32_t beside_after = 0;     // behind so many of the prompt that are in the cache
   bool skip_zeros = false, large_pages = false;  // ExecutorOptions
-  bool guided = false;          // also decode steps in which every sequence has a mask of allowed tokens
-  std::vector<int32_t> moved;   // sequences that go to the host, and as many that come back, beside every decode step
+  bool guided = false;         // also decode steps in which every sequence has a mask of allowed tokens
+  std::vector<int32_t> moved;  // sequences that go to the host, and as many that come back, beside every decode step
   double seconds = 1.0;
   int32_t buffer_mib = 1024;
   bool json = false;

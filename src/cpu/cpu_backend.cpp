@@ -66,7 +66,8 @@ Result<std::unique_ptr<CpuBackend>> CpuBackend::create(std::string_view isa, int
   return with_kernels(set->kernels(), threads, host);
 }
 
-Result<std::unique_ptr<CpuBackend>> CpuBackend::with_kernels(const cpu::Kernels& kernels, int32_t threads, const HostThreads& host) {
+Result<std::unique_ptr<CpuBackend>> CpuBackend::with_kernels(const cpu::Kernels& kernels, int32_t threads,
+                                                             const HostThreads& host) {
   if (threads < 1) return invalid_argument("threads must be at least 1, not " + std::to_string(threads));
   try {
     return std::unique_ptr<CpuBackend>(new CpuBackend(kernels, threads, host));

@@ -50,11 +50,11 @@ struct MatmulPiece {
 inline constexpr int32_t kSkipOuts = 64;  // outputs come in multiples of it
 inline constexpr int32_t kMostSkipRows = 4;
 inline constexpr int32_t kSkipGroup = 4;  // channels
-struct SkipArgs : MatmulArgs {         // weight: transposed, [in, out]
-  const int32_t* channels = nullptr;   // [count], a multiple of kSkipGroup
+struct SkipArgs : MatmulArgs {            // weight: transposed, [in, out]
+  const int32_t* channels = nullptr;      // [count], a multiple of kSkipGroup
   int32_t count = 0;
-  int32_t packed_rows = 1;             // 1, 2 or 4, at least `rows`
-  const uint8_t* packed = nullptr;     // [count / kSkipGroup][packed_rows][kSkipGroup] bytes of the channels
+  int32_t packed_rows = 1;          // 1, 2 or 4, at least `rows`
+  const uint8_t* packed = nullptr;  // [count / kSkipGroup][packed_rows][kSkipGroup] bytes of the channels
 };
 
 // Consecutive rows of one sequence and consecutive query heads that share one KV head.

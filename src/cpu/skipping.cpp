@@ -53,8 +53,9 @@ Result<TransposedWeights> TransposedWeights::make(std::span<const Matrix> matric
 }
 
 const int8_t* TransposedWeights::copy_of(const Matrix& matrix) const {
-  const auto at = std::lower_bound(copies_.begin(), copies_.end(), matrix.weight,
-                                   [](const Copy& copy, const int8_t* weight) { return std::less<>()(copy.of, weight); });
+  const auto at =
+      std::lower_bound(copies_.begin(), copies_.end(), matrix.weight,
+                       [](const Copy& copy, const int8_t* weight) { return std::less<>()(copy.of, weight); });
   if (at == copies_.end() || at->of != matrix.weight) return nullptr;
   return const_cast<Buffer<int8_t>&>(bytes_).data() + at->at;
 }
@@ -93,7 +94,8 @@ bool TransposedWeights::find_channels(SkipArgs& args) {
 
 Status CpuBackend::skip_zeros_of(std::span<const Matrix> downs) {
   if (!kernels_.multiply_skipping)
-    return Status(StatusCode::kUnsupported, std::string("backend ") + kernels_.isa + " does not skip zeros: leave it out");
+    return Status(StatusCode::kUnsupported,
+                  std::string("backend ") + kernels_.isa + " does not skip zeros: leave it out");
   for (const Matrix& down : downs)
     if (down.out % cpu::kSkipOuts != 0)
       return Status(StatusCode::kUnsupported, "zeros are skipped in widths that are multiples of " +
@@ -111,10 +113,11 @@ bool CpuBackend::add_down_skipping(const cpu::MatmulArgs& product) {
   args.weight = transposed_->copy_of({product.weight, product.row_sum, product.out, product.in});
   if (!args.weight || !transposed_->find_channels(args)) return false;
   const int32_t units = args.out / cpu::kSkipOuts;
-  const auto parts = static_cast<int32_t>(std::clamp<int64_t>(int64_t{args.count} * args.out / cpu::kSkipBytesPerPart, 1,
-                                                              std::min(units, 2 * pool_.threads())));
+  const auto parts = static_cast<int32_t>(std::clamp<int64_t>(int64_t{args.count} * args.out / cpu::kSkipBytesPerPart,
+                                                              1, std::min(units, 2 * pool_.threads())));
   pool_.parallel_for(parts, [&](int32_t part, int32_t) {
-    kernels_.multiply_skipping(args, units * part / parts * cpu::kSkipOuts, units * (part + 1) / parts * cpu::kSkipOuts);
+    kernels_.multiply_skipping(args, units * part / parts * cpu::kSkipOuts,
+                               units * (part + 1) / parts * cpu::kSkipOuts);
   });
   return true;
 }

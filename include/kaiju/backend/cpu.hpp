@@ -126,7 +126,7 @@ class CpuBackend {
   Buffer<std::byte> scratch_;  // [threads, scratch_stride_]
   size_t scratch_stride_ = 0;
   std::unique_ptr<cpu::TransposedWeights> transposed_;  // of skip_zeros_of
-  Buffer<std::byte> prepared_;  // activations in the layout of the matmul kernels
+  Buffer<std::byte> prepared_;                          // activations in the layout of the matmul kernels
   std::vector<cpu::AttentionPiece> pieces_;
   std::vector<cpu::ChunkTask> chunk_tasks_;
   Buffer<std::byte> chunk_sums_;  // sums of tasks, and totals of pieces

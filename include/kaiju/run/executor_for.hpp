@@ -154,7 +154,8 @@ class ExecutorFor final : public Executor {
       if (weights.config.shape.ffn == Ffn::kSquaredRelu)
         for (const LayerWeights& layer : weights.layers) downs.push_back(layer[Matmul::kDown]);
       if (!downs.empty()) return backend_->skip_zeros_of(downs);
-      return {StatusCode::kUnsupported, "feed-forward layers without a squared ReLU have no zeros to skip: leave it out"};
+      return {StatusCode::kUnsupported,
+              "feed-forward layers without a squared ReLU have no zeros to skip: leave it out"};
     }
     return {StatusCode::kUnsupported, "backend " + slots_.info().backend + " does not skip zeros: leave it out"};
   }

@@ -31,8 +31,8 @@ struct ExecutorSizes {
   std::string kv_layout;  // see ExecutorInfo
   std::string backend;
   int32_t device = 0, threads = 1;
-  int32_t draw_threads = 1;         // on a GPU: those that draw from rows with chains of samplers
-  HostThreads host_threads;         // see ExecutorOptions, as what follows
+  int32_t draw_threads = 1;  // on a GPU: those that draw from rows with chains of samplers
+  HostThreads host_threads;  // see ExecutorOptions, as what follows
   bool interleave = false, large_pages = false, skip_zeros = false;
   std::vector<int32_t> gpus = {0};  // which of the GPUs that CUDA shows; several share the model
   bool graphs = true;               // see ExecutorOptions::graphs and products_file

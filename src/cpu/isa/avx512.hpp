@@ -133,7 +133,8 @@ KAIJU_INLINE void dot4(Ints& sum, Ints unsigned_bytes, Ints signed_bytes) {
 }
 KAIJU_INLINE void add_products(Ints& sum, Panel panel, Ints signed_bytes) { dot4(sum, panel, signed_bytes); }
 
-// Brings the bytes of four rows side by side: lane e of the 128-bit part l of out[j] has those of column 16 l + 4 j + e.
+// Brings the bytes of four rows side by side: lane e of the 128-bit part l of out[j] has those of column 16 l + 4 j +
+// e.
 constexpr int kSkipColumns = 4;  // vectors of columns of one row that are summed at a time
 KAIJU_INLINE void side_by_side(const Ints (&rows)[4], Ints (&out)[4]) {
   const auto a = (__m512i)rows[0], b = (__m512i)rows[1], c = (__m512i)rows[2], d = (__m512i)rows[3];

@@ -163,7 +163,8 @@ KAIJU_INLINE void add_pairs(Ints& sum, Ints a, Ints b) {
   asm("%{vex%} vpdpwssd %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
 }
 
-// Brings the bytes of four rows side by side: lane e of the 128-bit part l of out[j] has those of column 16 l + 4 j + e.
+// Brings the bytes of four rows side by side: lane e of the 128-bit part l of out[j] has those of column 16 l + 4 j +
+// e.
 constexpr int kSkipColumns = 2;  // vectors of columns of one row that are summed at a time
 KAIJU_INLINE void side_by_side(const Ints (&rows)[4], Ints (&out)[4]) {
   const auto a = (__m256i)rows[0], b = (__m256i)rows[1], c = (__m256i)rows[2], d = (__m256i)rows[3];

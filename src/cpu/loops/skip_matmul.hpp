@@ -1,10 +1,10 @@
 // The product `down` for few rows whose activations are mostly zero: reads the transposed weights [in, out] of the
 // channels alone that some row needs. Square ReLU makes such zeros.
 //
-// The sums of some outputs stay in registers while the channels pass. Where the instruction set has dot products of four
-// bytes, four channels go at a time: the bytes of an output are brought side by side, which costs two shuffles a product.
-// Bound: reading the channels' bytes, which lie `out` apart. Limits: outputs come in multiples of kSkipOuts, rows up to
-// kMostSkipRows. The integer sums are those of matmul.hpp, and so are the results.
+// The sums of some outputs stay in registers while the channels pass. Where the instruction set has dot products of
+// four bytes, four channels go at a time: the bytes of an output are brought side by side, which costs two shuffles a
+// product. Bound: reading the channels' bytes, which lie `out` apart. Limits: outputs come in multiples of kSkipOuts,
+// rows up to kMostSkipRows. The integer sums are those of matmul.hpp, and so are the results.
 #pragma once
 
 #include "matmul.hpp"
@@ -62,8 +62,8 @@ void skip_by_dots(const SkipArgs& args, int32_t n) {
     for (int c = 0; c < kColumns; ++c)
       for (int j = 0; j < 4; ++j)
         for (int l = 0; l < kLanes / 4; ++l)
-          __builtin_memcpy(sums[r] + kOuts * c + 16 * l + 4 * j,
-                           reinterpret_cast<const char*>(&acc[r][c][j]) + 16 * l, 16);
+          __builtin_memcpy(sums[r] + kOuts * c + 16 * l + 4 * j, reinterpret_cast<const char*>(&acc[r][c][j]) + 16 * l,
+                           16);
   store_skipped<kRows, 4 * kColumns>(args, n, sums);
 }
 

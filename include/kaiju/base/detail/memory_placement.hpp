@@ -16,8 +16,8 @@ class MemoryNodes {
   virtual ~MemoryNodes() = default;
   // The numbers of the machine's nodes that have memory. One node, if the system does not say.
   virtual std::vector<int32_t> all() const;
-  // Takes the pages of `memory`, which begins and ends at a page, in turn from those of these nodes that the process may
-  // use. Pages that exist are moved, unless another process has mapped them, too. Returns errno, or 0.
+  // Takes the pages of `memory`, which begins and ends at a page, in turn from those of these nodes that the process
+  // may use. Pages that exist are moved, unless another process has mapped them, too. Returns errno, or 0.
   virtual int interleave(std::span<const std::byte> memory, const std::vector<int32_t>& nodes) const;
   // Maps the pages of a file that `memory` lies in, and reads those that are not in memory yet. Returns errno, or 0.
   virtual int read_in(std::span<const std::byte> memory) const;

@@ -3,8 +3,8 @@
 // because the operations of one step follow each other within microseconds; then they sleep, so an idle pool uses no
 // core. In a child of fork() the workers do not exist: there a pool of the parent may only be destroyed.
 //
-// A pool of a host's threads starts none. Each piece of work is offered to the host as one call for each thread, a seat;
-// who sits there takes parts as a worker does. So a host may run the seats at once or one after another.
+// A pool of a host's threads starts none. Each piece of work is offered to the host as one call for each thread, a
+// seat; who sits there takes parts as a worker does. So a host may run the seats at once or one after another.
 #pragma once
 
 #include <atomic>
@@ -28,8 +28,8 @@ class ThreadPool {
 
   // `threads` counts the caller: 1 starts no thread at all. Throws std::system_error when the system starts no more of
   // them. Workers may call `idle` at any time of the pool's life, each with its own number.
-  // With `host`, the pool starts no thread and calls no `idle`: the caller of parallel_for calls host.run for each piece
-  // of work of two parts or more, and at most `threads` of the host's threads compute at a time.
+  // With `host`, the pool starts no thread and calls no `idle`: the caller of parallel_for calls host.run for each
+  // piece of work of two parts or more, and at most `threads` of the host's threads compute at a time.
   explicit ThreadPool(int32_t threads, Idle idle = nullptr, void* idle_context = nullptr, const HostThreads& host = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
