@@ -21,8 +21,14 @@ using Tokens = std::vector<std::pair<int32_t, float>>;  // with their log-probab
 
 class Talk : public test::Talk {
  public:
-  Talk(const std::shared_ptr<const Checkpoint>& checkpoint, const std::string& backend)
-      : test::Talk(Model::create(checkpoint), options_of(backend, 6, 128)) {}
+  Talk(const std::shared_ptr<const Checkpoint>& checkpoint, const std::string& backend, bool skip_zeros = false)
+      : test::Talk(Model::create(checkpoint), options(backend, skip_zeros)) {}
+
+  static RunOptions options(const std::string& backend, bool skip_zeros) {
+    RunOptions options = options_of(backend, 6, 128);
+    options.executor.skip_zeros = skip_zeros;
+    return options;
+  }
 
   static std::vector<int32_t> prompt(int32_t first, int32_t length = 150) {
     std::vector<int32_t> tokens;
@@ -72,6 +78,10 @@ std::shared_ptr<const Checkpoint> updated(const std::shared_ptr<const Checkpoint
   return *made;
 }
 
+bool skips_zeros(const std::string& backend) {
+  return backend != "portable" && backend != "reference" && backend != "cuda";
+}
+
 }  // namespace
 
 TEST_CASE("an engine that takes weight updates replies as one that was made with a file of the new weights") {
@@ -80,7 +90,7 @@ TEST_CASE("an engine that takes weight updates replies as one that was made with
       INFO(isa << ", version " << arithmetic);
       TrainingRun run(test::small_config_of(arithmetic, "updates"), kSeed);
       auto checkpoint = run.now();
-      Talk talk(checkpoint, isa);
+      Talk talk(checkpoint, isa, arithmetic == 1 && skips_zeros(isa));  // copies of weights follow the updates
       const Tokens before = talk.reply(Talk::prompt(1), 12);
       CHECK(talk.reply(Talk::prompt(1), 12) == before);
       CHECK(talk.cached > 100);
@@ -96,6 +106,28 @@ TEST_CASE("an engine that takes weight updates replies as one that was made with
         CHECK(talk.engine().scrub(size_t{1} << 30).ok());
       }
     }
+}
+
+TEST_CASE("zeros are skipped where there are some, and refused elsewhere with the reason") {
+  const auto refused = [](const RunOptions& options, int32_t arithmetic) {
+    TrainingRun run(test::small_config_of(arithmetic, "zeros"), kSeed);
+    const auto engine = Model::create(run.now()).value()->create_engine(options);
+    INFO(engine.status().message());
+    CHECK(engine.status().code() == StatusCode::kUnsupported);
+    return engine.status().message();
+  };
+  for (const std::string& isa : test::isas()) {
+    INFO(isa);
+    if (!skips_zeros(isa)) refused(Talk::options(isa, true), 1);
+    if (isa != "cuda") CHECK(refused(Talk::options(isa, true), 2).find("zeros") != std::string::npos);
+  }
+  TrainingRun run(test::small_config("zeros", false), kSeed);
+  const auto model = Model::create(run.now()).value();
+  const RunOptions with = Talk::options("auto", true), without = Talk::options("auto", false);
+  const ModelConfig& config = model->config();
+  if (!model->create_engine(with).ok()) return;  // auto is a GPU
+  CHECK(model->memory_need(with)->workspace - model->memory_need(without)->workspace ==
+        int64_t{config.d_model} * config.d_ff * static_cast<int64_t>(config.layers.size()));
 }
 
 TEST_CASE("a reply under way goes on with what the new weights give for its tokens") {
