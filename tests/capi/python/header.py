@@ -179,7 +179,7 @@ class Header(Test):
                     self.assertIn(others.get(field, field), kind._fields)
 
     def test_every_constant_and_property_has_a_python_name(self):
-        options = {name for name in constants() if re.match("KAIJU_(MODEL_VERIFY|MODEL_HEAD|MODEL_SCALES|ENGINE|GENERATE|SESSION)", name)}
+        options = {name for name in constants() if re.match("KAIJU_(MODEL_VERIFY|MODEL_HEAD|MODEL_SCALES|MODEL_INTERLEAVE|ENGINE|GENERATE|SESSION)", name)}
         known = {f"{prefix}{each.name}": each.value for prefix, kinds in ENUMS.items() for kind in kinds
                  for each in kind}
         known["KAIJU_MOST_TEXT_BYTES"] = kaiju.MOST_TEXT_BYTES
