@@ -15,7 +15,7 @@ namespace {
 
 constexpr int32_t kTile = 64;                    // of the transposition, a line of the cache each way
 constexpr int64_t kSkipBytesPerPart = 48 << 10;  // a part for another thread
-constexpr int32_t kSkipWorth = 2;                // a product skips if it reads at most one channel in so many
+constexpr int32_t kSkipWorth = 4;  // a product skips if it reads at most one channel in so many (docs/log/cpu.md)
 
 void transpose(const Matrix& matrix, int32_t first, int32_t end, int8_t* to) {
   for (int32_t n = 0; n < matrix.out; n += kTile)

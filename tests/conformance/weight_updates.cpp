@@ -1,10 +1,14 @@
 // Weight updates: an engine that takes them while it serves computes what a file of the new weights gives.
+#include <fmt/format.h>
+
 #include <bit>
 
 #include "catch.hpp"
+#include "kaiju/backend/reference.hpp"
 #include "kaiju/calibration.hpp"
 #include "kaiju/format/weight_update.hpp"
 #include "kaiju/kaiju.hpp"
+#include "kaiju/run/executor_for.hpp"
 #include "small_config.hpp"
 #include "talk.hpp"
 #include "tests/format/training_run.hpp"
@@ -78,6 +82,16 @@ std::shared_ptr<const Checkpoint> updated(const std::shared_ptr<const Checkpoint
   return *made;
 }
 
+// The reference, which remembers which matrices it was given to skip zeros of.
+struct Spy : ReferenceBackend {
+  std::vector<std::vector<const int8_t*>>* given = nullptr;
+  Status skip_zeros_of(std::span<const Matrix> downs) {
+    given->emplace_back();
+    for (const Matrix& down : downs) given->back().push_back(down.weight);
+    return {};
+  }
+};
+
 bool skips_zeros(const std::string& backend) {
   return backend != "portable" && backend != "reference" && backend != "cuda";
 }
@@ -128,6 +142,26 @@ TEST_CASE("zeros are skipped where there are some, and refused elsewhere with th
   if (!model->create_engine(with).ok()) return;  // auto is a GPU
   CHECK(model->memory_need(with)->workspace - model->memory_need(without)->workspace ==
         int64_t{config.d_model} * config.d_ff * static_cast<int64_t>(config.layers.size()));
+}
+
+TEST_CASE("a backend that skips zeros is given the matrices of the new weights before they are used") {
+  TrainingRun run(test::small_config("zeros", false), kSeed);
+  std::vector<std::vector<const int8_t*>> given;
+  auto spy = std::make_unique<Spy>();
+  spy->given = &given;
+  ExecutorSizes sizes;
+  sizes.block_count[BlockKind::kGlobal] = sizes.block_count[BlockKind::kWindow] = 4;
+  sizes.skip_zeros = true;
+  auto executor = ExecutorFor<Spy>::create(std::move(spy), std::move(Weights::from(run.now())).value(), sizes);
+  REQUIRE(executor.ok());
+  REQUIRE(given.size() == 1);
+  run.step();
+  const std::shared_ptr<const Checkpoint> later = run.now();
+  REQUIRE((*executor)->set_weights(later).ok());
+  REQUIRE(given.size() == 2);
+  for (size_t i = 0; i < given[1].size(); ++i)
+    CHECK(given[1][i] == later->view<int8_t>(fmt::format("layers.{}.ffn.down.weight", i)).data());
+  CHECK(given[1].size() == later->config().layers.size());
 }
 
 TEST_CASE("a reply under way goes on with what the new weights give for its tokens") {

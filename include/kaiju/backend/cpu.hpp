@@ -56,8 +56,8 @@ class CpuBackend {
   Status take_memory(const StepSizes& sizes);
 
   // Copies these matrices, of products add_down, by channels. From then on such products of four rows or fewer read the
-  // channels alone that are not zero, if they are at most half. Forgets the copies before. Returns kUnsupported if the
-  // instruction set or a matrix does not allow it, kOutOfMemory if there is no memory for the copies.
+  // channels alone that are not zero, if they are at most a quarter. Forgets the copies before. Returns kUnsupported if
+  // the instruction set or a matrix does not allow it, kOutOfMemory if there is no memory for the copies.
   Status skip_zeros_of(std::span<const Matrix> downs);
 
   const char* isa() const;
