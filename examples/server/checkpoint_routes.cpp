@@ -30,7 +30,7 @@ Json served_json(const Checkpoints& checkpoints, const Served& one) {
           {"digest", one.digest()},
           {"state", checkpoints.state_of(one)},
           {"share", 100 * checkpoints.share_of(one)},
-          {"unfinished", one.driver.unfinished()},
+          {"unfinished", one.replicas.unfinished()},
           {"warm_left", &one == checkpoints.candidate().get() ? checkpoints.warm_left() : 0},
           {"memory", memory_json(checkpoints.need_of(one))}};
 }

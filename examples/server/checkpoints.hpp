@@ -3,7 +3,8 @@
 // the command line.
 //
 // Threads: the I/O thread has all of this. Files are read on a thread of low priority, engines are made and freed and
-// current.json is written on another (`loader`), and each checkpoint has a thread that steps it (driver.hpp).
+// current.json is written on another (`loader`), and each checkpoint has a thread that steps it (driver.hpp), or one
+// for each replica.
 #pragma once
 
 #include <atomic>
@@ -19,32 +20,56 @@
 #include "heads.hpp"
 #include "kaiju/rollout.hpp"
 #include "metrics.hpp"
+#include "replicas.hpp"
 #include "scales.hpp"
 #include "step_turns.hpp"
 
 namespace kaiju::server {
 
+using Engines = std::vector<std::shared_ptr<Engine>>;  // alike: one for each replica
+
 // A checkpoint that is served. Handlers hold it while a request of theirs is with it.
 struct Served {
-  Served(std::string name, std::shared_ptr<const Model> model, std::shared_ptr<Engine> engine, asio::io_context& io,
-         std::shared_ptr<StepTurns> turns, const std::string& heads_folder, asio::thread_pool& loader,
+  Served(std::string name, std::shared_ptr<const Model> model, const Engines& engines, asio::io_context& io,
+         const std::shared_ptr<StepTurns>& turns, const std::string& heads_folder, asio::thread_pool& loader,
          const Scales::Options& scales_options)
       : name(std::move(name)),
         model(model),
-        driver(std::move(engine), io, std::move(turns)),
-        heads(driver, model, heads_folder, loader),
-        scales(io, driver, model, scales_options) {}
+        replicas(engines, io, turns),
+        heads(replicas, model, heads_folder, loader),
+        scales(io, replicas, model, scales_options) {}
 
   const std::string& digest() const { return model->checkpoint()->digest(); }
-  size_t context() const { return static_cast<size_t>(driver.engine().info().context); }
+  // The first replica's: what the others are like.
+  const Engine& engine() const { return replicas.first().engine(); }
+  size_t context() const { return static_cast<size_t>(engine().info().context); }
 
   const std::string name;  // of its file, or "model"
   const std::shared_ptr<const Model> model;
-  Driver driver;
+  Replicas replicas;
   Heads heads;
   Scales scales;
   CheckpointCounts counts;
   bool leaving = false;  // takes no more requests
+};
+
+// Who serves a request: a checkpoint, and which of its replicas.
+class Seat {
+ public:
+  Seat() = default;
+  // The replica of a chat (Replicas::place).
+  Seat(std::shared_ptr<Served> served, const std::string& character, const std::string& chat)
+      : Seat(served, served->replicas.place(character, chat)) {}
+  Seat(std::shared_ptr<Served> served, Driver& driver) : served_(std::move(served)), driver_(&driver) {}
+
+  Served* operator->() const { return served_.get(); }
+  Served& operator*() const { return *served_; }
+  const std::shared_ptr<Served>& served() const { return served_; }
+  Driver& driver() const { return *driver_; }
+
+ private:
+  std::shared_ptr<Served> served_;
+  Driver* driver_ = nullptr;
 };
 
 // What a prefix that a candidate is to have in its cache is made of.
@@ -65,13 +90,13 @@ struct NewCandidate {
 class Checkpoints {
  public:
   struct Options {
-    std::string model, head;    // files of the one that is called "model"; the head may be empty
-    std::string folder, heads;  // empty: there are no others
-    int64_t most_mib = 0;       // of a candidate; 0: what is free
-    RunOptions run;
+    std::string model, head;       // files of the one that is called "model"; the head may be empty
+    std::string folder, heads;     // empty: there are no others
+    int64_t most_mib = 0;          // of a candidate; 0: what is free
+    std::vector<RunOptions> runs;  // one for each replica
     Scales::Options scales;
   };
-  // Makes the engine of the checkpoint that is served first. Throws std::runtime_error.
+  // Makes the engines of the checkpoint that is served first. Throws std::runtime_error.
   Checkpoints(asio::io_context& io, std::string name, std::shared_ptr<const Model> model, Options options);
   ~Checkpoints() { stop(); }
   Checkpoints(const Checkpoints&) = delete;
@@ -79,10 +104,12 @@ class Checkpoints {
   const std::shared_ptr<Served>& current() const { return current_; }
   const std::shared_ptr<Served>& candidate() const { return candidate_; }  // null: there is none
   const std::string& previous() const { return previous_; }                // for the way back; empty: none
-  // Who serves the next reply of a chat. `key`: whose share decides where a new one goes. Others stay where they began,
-  // unless the candidate's `move` is set.
+  // Which checkpoint serves the next reply of a chat. `key`: whose share decides where a new one goes. Others stay
+  // where they began, unless the candidate's `move` is set.
   enum class Began { kNot, kBefore, kWithCandidate };
   std::shared_ptr<Served> place(const std::string& key, Began began) const;
+  // Where the current checkpoint has the KV of a character.
+  Seat home(const std::string& character) const { return {current_, current_->replicas.home(character)}; }
   // Stored chats that began with the candidate.
   void remember(const std::string& chat) { chats_of_candidate_.insert(chat); }
   bool remembers(const std::string& chat) const { return chats_of_candidate_.contains(chat); }
@@ -110,8 +137,9 @@ class Checkpoints {
   std::vector<const Served*> all() const;
   const char* state_of(const Served& served) const;  // "current", "warming", "candidate" or "draining"
   double share_of(const Served& served) const;       // of new chats, 0 to 1
-  int64_t warm_left() const { return rollout_->state().warm_left; }
-  MemoryNeed need_of(const Served& served) const { return served.model->memory_need(options_.run).value(); }
+  int64_t warm_left() const;
+  // Of one replica.
+  MemoryNeed need_of(const Served& served) const { return served.model->memory_need(options_.runs[0]).value(); }
   kaiju::Metrics engine_metrics() const;  // sums of all that were served; loads of those that are
   size_t unfinished() const;
   void cancel_all();
@@ -132,12 +160,16 @@ class Checkpoints {
   void check_wanted(const NewCandidate& wanted) const;
   void check_candidate(const std::string& name) const;
   MemoryNeed need_of(const std::string& name, const std::string& file) const;
-  void adopt(NewCandidate wanted, std::shared_ptr<const Model> model, std::shared_ptr<Engine> engine,
+  MemoryNeed of_all(MemoryNeed one) const;
+  Result<Engines> make_engines(const Model& model) const;
+  void adopt(NewCandidate wanted, std::shared_ptr<const Model> model, const Engines& engines,
              const std::vector<WarmPrefix>& prefixes);
   void warm_in_idle_steps();
+  Status for_each_rollout(const std::function<Status(Rollout&)>& call) const;
   void leave(std::shared_ptr<Served> served);
   void look_soon();
   void look();
+  bool take_drained();
   asio::awaitable<void> retire();
 
   asio::io_context& io_;
@@ -145,7 +177,7 @@ class Checkpoints {
   std::shared_ptr<StepTurns> turns_;  // null: on a GPU, which runs steps beside each other
   asio::thread_pool reader_{1}, loader_{1};
   std::shared_ptr<Served> current_, candidate_, draining_;
-  std::shared_ptr<Rollout> rollout_;
+  std::vector<std::shared_ptr<Rollout>> rollouts_;  // one for each replica, all in the same state
   std::string previous_;
   NewCandidate wanted_;    // of the candidate, until it is warm
   bool changing_ = false;  // a candidate is being made, or promoted

@@ -36,7 +36,8 @@ asio::awaitable<void> Heads::change(std::string name) {
   };
   co_await elsewhere(loader_, load);
   const std::function<void(Engine&)> call = [&](Engine& engine) { status = engine.set_head(headed); };
-  if (status.ok()) co_await driver_.between_steps(call);
+  for (Driver& driver : replicas_)
+    if (status.ok()) co_await driver.between_steps(call);
   changing_ = false;
   if (!status.ok()) throw of_status(status, "head");
   if (name == current_) co_return;

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "checkpoint_folder.hpp"
-#include "driver.hpp"
 #include "http.hpp"
+#include "replicas.hpp"
 
 namespace kaiju::server {
 
@@ -19,8 +19,8 @@ struct Service;
 class Heads {
  public:
   // `folder`: empty, no other heads. Files are read on the thread `loader`.
-  Heads(Driver& driver, std::shared_ptr<const Model> model, std::string folder, asio::thread_pool& loader)
-      : driver_(driver), model_(std::move(model)), folder_(std::move(folder)), loader_(loader) {}
+  Heads(Replicas& replicas, std::shared_ptr<const Model> model, std::string folder, asio::thread_pool& loader)
+      : replicas_(replicas), model_(std::move(model)), folder_(std::move(folder)), loader_(loader) {}
 
   const std::string& current() const { return current_; }
   const std::string& previous() const { return previous_; }  // for the way back; empty: the first is current
@@ -31,7 +31,7 @@ class Heads {
  private:
   Result<std::shared_ptr<const Checkpoint>> read(const std::string& name) const;
 
-  Driver& driver_;
+  Replicas& replicas_;
   std::shared_ptr<const Model> model_;
   std::string folder_, current_ = kModel, previous_;
   asio::thread_pool& loader_;

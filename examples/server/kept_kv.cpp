@@ -65,20 +65,20 @@ KeptKv::~KeptKv() { close(lock_); }
 
 namespace {
 
-void destroy(Served& at, SessionId session) { (void)at.driver.engine().destroy_session(session); }
+void destroy(Driver& driver, SessionId session) { (void)driver.engine().destroy_session(session); }
 
 }  // namespace
 
-void KeptKv::hold(const std::string& chat, Served& at, SessionId session) {
-  if (at.leaving) return destroy(at, session);
+void KeptKv::hold(const std::string& chat, const Served& at, Driver& driver, SessionId session) {
+  if (at.leaving) return destroy(driver, session);
   files_.erase(chat);
-  const auto [place, added] = held_.try_emplace(chat, Held{&at, session, 0});
-  if (!added) destroy(*place->second.at, place->second.session);
-  place->second = {&at, session, ++uses_};
+  const auto [place, added] = held_.try_emplace(chat, Held{&at, &driver, session, 0});
+  if (!added) destroy(*place->second.driver, place->second.session);
+  place->second = {&at, &driver, session, ++uses_};
   if (held_.size() <= kMostHeld) return;
   const auto oldest = std::min_element(held_.begin(), held_.end(),
                                        [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
-  destroy(*oldest->second.at, oldest->second.session);
+  destroy(*oldest->second.driver, oldest->second.session);
   held_.erase(oldest);
 }
 
@@ -86,14 +86,14 @@ void KeptKv::let_go(const Served& at) {
   std::erase_if(held_, [&](const auto& entry) {
     const Held& held = entry.second;
     if (held.at != &at) return false;
-    destroy(*held.at, held.session);
+    destroy(*held.driver, held.session);
     return true;
   });
 }
 
 void KeptKv::forget(const std::string& chat) {
   if (const auto found = held_.find(chat); found != held_.end()) {
-    destroy(*found->second.at, found->second.session);
+    destroy(*found->second.driver, found->second.session);
     held_.erase(found);
   }
   files_.erase(chat);
@@ -101,7 +101,7 @@ void KeptKv::forget(const std::string& chat) {
   fs::remove(file_of(chat), ignored);
 }
 
-boost::asio::awaitable<bool> KeptKv::restore(const std::string& chat, Served& at, const Scope& scope) {
+boost::asio::awaitable<bool> KeptKv::restore(const std::string& chat, Driver& at, const Scope& scope) {
   const std::string file = file_of(chat);
   if (files_.erase(chat) == 0 || !fs::exists(file)) co_return false;
   RestoreOptions options;
@@ -113,13 +113,13 @@ boost::asio::awaitable<bool> KeptKv::restore(const std::string& chat, Served& at
     found = session.ok();
     if (found) (void)engine.destroy_session(*session);  // its KV stays in the cache
   };
-  co_await at.driver.between_steps(call);
+  co_await at.between_steps(call);
   std::error_code ignored;
   if (!found) fs::remove(file, ignored);  // damaged, or of another model
   co_return found;
 }
 
-int KeptKv::save(Served& at, int64_t& bytes) {
+int KeptKv::save(const Served& at, int64_t& bytes) {
   std::vector<std::pair<uint64_t, std::string>> newest_first;
   for (const auto& [chat, held] : held_)
     if (held.at == &at) newest_first.emplace_back(held.used, chat);
@@ -129,7 +129,8 @@ int KeptKv::save(Served& at, int64_t& bytes) {
   int chats = 0;
   for (const auto& [used, chat] : newest_first) {
     std::error_code failed;
-    if (!save_session(at.driver.engine(), held_.at(chat).session, file_of(chat), options).ok()) {
+    const Held& held = held_.at(chat);
+    if (!save_session(held.driver->engine(), held.session, file_of(chat), options).ok()) {
       fs::remove(file_of(chat), failed);
       continue;
     }

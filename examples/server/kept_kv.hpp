@@ -23,17 +23,17 @@ class KeptKv {
   ~KeptKv();
   KeptKv(const KeptKv&) = delete;
 
-  // I/O thread. The chat's newest session, instead of the one before.
-  void hold(const std::string& chat, Served& at, SessionId session);
+  // I/O thread. The chat's newest session, instead of the one before. `driver`: the replica that has it.
+  void hold(const std::string& chat, const Served& at, Driver& driver, SessionId session);
   // A checkpoint takes no more replies: its sessions are not held any more.
   void let_go(const Served& at);
   // The chat was deleted.
   void forget(const std::string& chat);
-  // Brings the KV of a chat's file into a checkpoint's cache, under a scope, once. Whether there was some.
-  boost::asio::awaitable<bool> restore(const std::string& chat, Served& at, const Scope& scope);
-  // What is held of the checkpoint that is served after a restart goes into files. Its driver has stopped. Returns how
-  // many chats, and adds up their bytes.
-  int save(Served& at, int64_t& bytes);
+  // Brings the KV of a chat's file into a replica's cache, under a scope, once. Whether there was some.
+  boost::asio::awaitable<bool> restore(const std::string& chat, Driver& at, const Scope& scope);
+  // What is held of the checkpoint that is served after a restart goes into files. Its drivers have stopped. Returns
+  // how many chats, and adds up their bytes.
+  int save(const Served& at, int64_t& bytes);
 
  private:
   std::string file_of(const std::string& chat) const { return folder_ + "/" + chat; }
@@ -43,7 +43,8 @@ class KeptKv {
   int lock_ = -1;  // the key's file, which this server holds
   int64_t most_bytes_;
   struct Held {
-    Served* at;
+    const Served* at;
+    Driver* driver;
     SessionId session;
     uint64_t used;
   };

@@ -86,18 +86,32 @@ WantedKv KvExchange::wanted_in(const Fields& fields) const {
   return wanted;
 }
 
-asio::awaitable<int32_t> KvExchange::cached(std::shared_ptr<Served> at, WantedKv wanted) {
+asio::awaitable<int32_t> KvExchange::cached(Seat at, WantedKv wanted) {
   int32_t count = 0;
   const std::function<void(Engine&)> call = [&](Engine& engine) {
     if (const auto found = engine.cached_tokens(wanted.tokens, wanted.scope); found.ok()) count = *found;
   };
-  co_await at->driver.between_steps(call);
+  co_await at.driver().between_steps(call);
   co_return count;
 }
 
+// The replica that has most of it.
+asio::awaitable<Seat> KvExchange::holder(WantedKv wanted) {
+  const std::shared_ptr<Served> current = service_.checkpoints.current();
+  Seat best(current, current->replicas.first());
+  int32_t most = -1;
+  for (Driver& driver : current->replicas) {
+    const Seat at(current, driver);
+    const int32_t here = current->replicas.size() == 1 ? 0 : co_await cached(at, wanted);
+    if (here <= most) continue;
+    most = here;
+    best = at;
+  }
+  co_return best;
+}
+
 // The answer to a peer; empty: there is too little.
-asio::awaitable<std::string> KvExchange::saved(std::shared_ptr<Served> at, const WantedKv& wanted, json head,
-                                               int32_t least) {
+asio::awaitable<std::string> KvExchange::saved(Seat at, const WantedKv& wanted, json head, int32_t least) {
   const Sealer sealer = peers_.sealer();
   std::string body;
   const std::function<void(Engine&)> call = [&](Engine& engine) {
@@ -122,12 +136,12 @@ asio::awaitable<std::string> KvExchange::saved(std::shared_ptr<Served> at, const
     if (!status.ok()) body.clear();
     (void)engine.destroy_session(*session);
   };
-  co_await at->driver.between_steps(call);
+  co_await at.driver().between_steps(call);
   co_return body;
 }
 
 // Into the cache. Nothing of a body that is refused is kept (Engine::restore_session).
-asio::awaitable<bool> KvExchange::restore(std::shared_ptr<Served> at, const PeerAnswer& answer, Given& given) {
+asio::awaitable<bool> KvExchange::restore(Seat at, const PeerAnswer& answer, Given& given) {
   const auto parts = parts_of(answer.body);
   if (!parts) co_return false;
   const Sealer sealer = peers_.sealer();
@@ -145,12 +159,11 @@ asio::awaitable<bool> KvExchange::restore(std::shared_ptr<Served> at, const Peer
     if (good) given.kv.tokens = std::move(*tokens);
     (void)engine.destroy_session(*session);  // its KV stays in the cache
   };
-  co_await at->driver.between_steps(call);
+  co_await at.driver().between_steps(call);
   co_return good;
 }
 
-asio::awaitable<bool> KvExchange::fetch(std::shared_ptr<Served> at, WantedKv wanted, std::string from,
-                                        const char* what) {
+asio::awaitable<bool> KvExchange::fetch(Seat at, WantedKv wanted, std::string from, const char* what) {
   const int32_t here = co_await cached(at, wanted);
   if (static_cast<int32_t>(wanted.tokens.size()) - here < kWorthACopy) co_return false;
   json question = json_of(wanted);
@@ -176,7 +189,6 @@ asio::awaitable<bool> KvExchange::fetch(std::shared_ptr<Served> at, WantedKv wan
 }
 
 asio::awaitable<bool> KvExchange::fetch_history(std::vector<std::string> names, Scope scope) {
-  const std::shared_ptr<Served> at = service_.checkpoints.current();
   names.resize(std::min(names.size(), kMostNames));
   json question = json::object();
   question["names"] = names;
@@ -199,7 +211,7 @@ asio::awaitable<bool> KvExchange::fetch_history(std::vector<std::string> names, 
   given.kv.scope = scope;
   given.kv.scope.character = head.value("character", "");
   given.kv.scope.shared_tokens = head.value("shared_tokens", 0);
-  const bool good = co_await restore(at, *chosen, given);
+  const bool good = co_await restore(service_.checkpoints.home(given.kv.scope.character), *chosen, given);
   service_.moves->count("history", good ? "fetched" : "refused", good ? chosen->body.size() : 0);
   if (!good) co_return false;
   Transcripts::Kept kept;
@@ -237,7 +249,7 @@ asio::awaitable<void> KvExchange::give(Exchange& exchange) {
     fields.refuse_others();
   }
   std::string given;
-  if (!wanted.tokens.empty()) given = co_await saved(service_.checkpoints.current(), wanted, std::move(head), least);
+  if (!wanted.tokens.empty()) given = co_await saved(co_await holder(wanted), wanted, std::move(head), least);
   if (!given.empty()) service_.moves->count_given(given.size());
   const int status = given.empty() ? 204 : 200;
   co_await exchange.answer(status, std::move(given), "application/octet-stream");

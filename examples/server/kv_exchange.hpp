@@ -33,10 +33,10 @@ class KvExchange {
   KvExchange(Service& service, Peers& peers) : service_(service), peers_(peers) {}
 
   // How many of the tokens a request of the scope would find now.
-  static asio::awaitable<int32_t> cached(std::shared_ptr<Served> at, WantedKv wanted);
+  static asio::awaitable<int32_t> cached(Seat at, WantedKv wanted);
   // Brings what the peer `from` has, or what the peer with the most has, if that is at least `least` tokens. Whether
   // anything came. `least` 0: all that is missing, if it is worth a copy.
-  asio::awaitable<bool> fetch(std::shared_ptr<Served> at, WantedKv wanted, std::string from, const char* what);
+  asio::awaitable<bool> fetch(Seat at, WantedKv wanted, std::string from, const char* what);
   // Brings the longest of these histories that a peer has, and its transcript. `scope`: without the shared region.
   asio::awaitable<bool> fetch_history(std::vector<std::string> names, Scope scope);
 
@@ -49,9 +49,9 @@ class KvExchange {
 
  private:
   struct Given;
-  asio::awaitable<std::string> saved(std::shared_ptr<Served> at, const WantedKv& wanted, nlohmann::json head,
-                                     int32_t least);
-  asio::awaitable<bool> restore(std::shared_ptr<Served> at, const PeerAnswer& answer, Given& given);
+  asio::awaitable<Seat> holder(WantedKv wanted);
+  asio::awaitable<std::string> saved(Seat at, const WantedKv& wanted, nlohmann::json head, int32_t least);
+  asio::awaitable<bool> restore(Seat at, const PeerAnswer& answer, Given& given);
 
   Service& service_;
   Peers& peers_;

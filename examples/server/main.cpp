@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <numeric>
 #include <random>
 
 #include "../tools/standard_streams.hpp"
@@ -83,27 +84,54 @@ std::shared_ptr<const Model> load_model(const Options& options, const std::strin
   return std::move(model).value();
 }
 
+// Equal parts of --devices in their order. Of none, a GPU for each replica, and the processor for all where there is no
+// GPU. Throws std::runtime_error.
+std::vector<std::vector<int32_t>> devices_of_replicas(const Options& options) {
+  const auto replicas = static_cast<size_t>(options.replicas);
+  std::vector<int32_t> all = options.devices;
+  const size_t gpus = devices().size() - 1;
+  const bool on_gpus = gpus > 0 && (options.backend == "auto" || options.backend == "cuda");
+  if (replicas == 1 || (all.empty() && !on_gpus)) return {replicas, all};
+  if (all.empty()) {
+    all.resize(std::min(gpus, replicas));
+    std::iota(all.begin(), all.end(), 1);
+  }
+  const size_t each = all.size() / replicas;
+  if (each == 0 || all.size() % replicas != 0)
+    throw std::runtime_error(
+        fmt::format("--replicas {}: {} {} cannot be divided by them: name as many for each replica with --devices",
+                    replicas, all.size(), all.size() == 1 ? "device" : "devices"));
+  std::vector<std::vector<int32_t>> parts;
+  for (auto first = all.begin(); first != all.end(); first += static_cast<std::ptrdiff_t>(each))
+    parts.emplace_back(first, first + static_cast<std::ptrdiff_t>(each));
+  return parts;
+}
+
 Checkpoints::Options checkpoint_options(const Options& options) {
   Checkpoints::Options made;
+  RunOptions run;
   made.model = options.model;
   made.head = options.head;
   made.folder = options.checkpoints;
   made.heads = options.heads;
   made.most_mib = options.candidate_mib;
   if (!options.kv_events.empty()) {
-    made.run.engine.cache.event_capacity = KvEvents::kMostWaiting;
-    made.run.engine.cache.event_tokens = true;
-    made.run.engine.cache.publish_private = options.kv_private;
+    run.engine.cache.event_capacity = KvEvents::kMostWaiting;
+    run.engine.cache.event_tokens = true;
+    run.engine.cache.publish_private = options.kv_private;
   }
   made.scales = {options.scales, options.scales_hours, {.window_blocks = options.scales_window}};
-  made.run.executor.backend = options.backend;
-  made.run.executor.devices = options.devices;
-  made.run.executor.threads = options.threads;
-  made.run.executor.slot_count = options.max_running;
-  made.run.executor.cache_bytes = options.cache_mib << 20;
-  made.run.engine.cache.host_bytes = options.host_mib << 20;
-  made.run.engine.max_waiting = 65536;
-  made.run.engine.reserve_tokens = 64;
+  run.executor.backend = options.backend;
+  run.executor.threads = options.threads;
+  run.executor.slot_count = options.max_running;
+  run.executor.cache_bytes = options.cache_mib << 20;
+  run.engine.cache.host_bytes = options.host_mib << 20;
+  run.engine.max_waiting = 65536;
+  run.engine.reserve_tokens = 64;
+  for (const std::vector<int32_t>& devices : devices_of_replicas(options)) {
+    run.executor.devices = devices;
+    made.runs.push_back(run);
+  }
   return made;
 }
 
@@ -151,7 +179,7 @@ std::string kv_folder(const Options& options) {
   return options.store == "none" || options.store.starts_with("postgres") ? "none" : options.store + "-kv";
 }
 
-void save(KeptKv& kv, Served& current) {
+void save(KeptKv& kv, const Served& current) {
   int64_t bytes = 0;
   if (const int chats = kv.save(current, bytes); chats > 0)
     tools::print(stderr, "kaiju-server: kept the KV of {} {}, {:.1f} MiB\n", chats, chats == 1 ? "chat" : "chats",
@@ -195,7 +223,7 @@ std::shared_ptr<Routers> tell_routers(const Options& options, const std::string&
                                                                : "",
                             .format = array ? KvFormat::kArray : KvFormat::kMap,
                             .of_private = options.kv_private};
-  const auto routers = std::make_shared<Routers>(told, checkpoints.current()->driver.engine());
+  const auto routers = std::make_shared<Routers>(told, checkpoints.current()->replicas.first().engine());
   Routers::follow(routers, *checkpoints.current());
   return routers;
 }
@@ -212,6 +240,10 @@ int serve(const Options& options) {
     throw std::runtime_error("--kv-private would tell the chats of all keys' users: leave it out, or --keys");
   if (!options.peer_key.empty() && !options.tls_certificate.empty())
     throw std::runtime_error("--peer-key: peers ask over HTTP: let a proxy speak TLS, and leave --tls-certificate out");
+  if (options.replicas > 1 && !options.kv_events.empty())
+    throw std::runtime_error(
+        "--kv-events: routers would be told of one replica's cache alone: start a server for each engine instead of "
+        "--replicas");
   raise_file_limit();
   const auto tls = options.tls_certificate.empty() ? nullptr : tls_context(options.tls_certificate, options.tls_key);
   Io io;
@@ -221,7 +253,7 @@ int serve(const Options& options) {
   const std::string name = read_current(options.checkpoints);
   const auto model = load_model(options, name);
   Checkpoints checkpoints(io, name, model, checkpoint_options(options));  // requests refer to their tenants
-  tenants.set_shares(checkpoints.current()->driver.engine());
+  for (Driver& driver : checkpoints.current()->replicas) tenants.set_shares(driver.engine());
   Server server(io, options.limits, tls);
   Metrics metrics;
   Transcripts transcripts(kTranscriptTokens);
@@ -287,11 +319,11 @@ int serve(const Options& options) {
   std::shared_ptr<Routers> routers;
   checkpoints.on_new = [&](Served& served) {
     try {
-      tenants.set_shares(served.driver.engine());
+      for (Driver& driver : served.replicas) tenants.set_shares(driver.engine());
     } catch (const std::runtime_error& problem) {
       throw bad_request(problem.what(), "checkpoint");
     }
-    tiers.set_all(served.driver.engine());
+    for (Driver& driver : served.replicas) tiers.set_all(driver.engine());
     watch.begin(served);
     if (routers) Routers::follow(routers, served);
   };
@@ -323,7 +355,7 @@ int serve(const Options& options) {
   routers = tell_routers(options, service.model_name, reached, checkpoints);
   service.routers = routers.get();
   checkpoints.on_current = [&](Served& served) {
-    if (routers) routers->set_current(served.driver.engine());
+    if (routers) routers->set_current(served.replicas.first().engine());
   };
   tools::print("{} listens on {}://{}\n", service.model_name, server.encrypted() ? "https" : "http", reached);
   std::fflush(stdout);

@@ -67,7 +67,17 @@ std::vector<ShownCheckpoint> shown_checkpoints(const Checkpoints& checkpoints) {
   std::vector<ShownCheckpoint> shown;
   for (const Served* const one : checkpoints.all())
     shown.push_back({one->name, one->digest(), checkpoints.state_of(*one), checkpoints.share_of(*one),
-                     one->driver.unfinished(), one->counts});
+                     one->replicas.unfinished(), one->counts});
+  return shown;
+}
+
+std::vector<ShownReplica> shown_replicas(const Replicas& replicas) {
+  std::vector<ShownReplica> shown;
+  for (const Driver& driver : replicas) {
+    const kaiju::Metrics metrics = driver.engine().metrics();
+    shown.push_back(
+        {driver.unfinished(), metrics.requests_done + metrics.requests_failed, driver.engine().status().ok()});
+  }
   return shown;
 }
 
@@ -79,25 +89,29 @@ MoveCounts shown_moves(const Moves& moves) {
 }
 
 std::string metrics_of(const Service& service, const Exchange& exchange) {
-  const Engine& engine = service.checkpoints.current()->driver.engine();
+  const Served& served = *service.checkpoints.current();
   return text_of(service.metrics, {.model = service.model_name,
                                    .engine = service.checkpoints.engine_metrics(),
-                                   .info = engine.info(),
+                                   .info = served.engine().info(),
                                    .connections = service.server.connections(),
                                    .unfinished = service.checkpoints.unfinished(),
                                    .journal = service.recorder.counts(),
                                    .watch = service.watch.counts(),
-                                   .scales = service.checkpoints.current()->scales.counts(),
+                                   .scales = served.scales.counts(),
                                    .kv_events = service.routers ? service.routers->counts() : KvEventCounts(),
                                    .moves = shown_moves(*service.moves),
                                    .accounts = service.tenants.accounts(),
-                                   .shares = service.tenants.shares_of(engine),
+                                   .shares = service.tenants.shares_of(served.replicas),
                                    .checkpoints = shown_checkpoints(service.checkpoints),
+                                   .replicas = shown_replicas(served.replicas),
                                    .by_key = service.tenants.may_see_others(exchange)});
 }
 
 Json healthy_json(const Served& served) {
-  return {{"status", "ok"}, {"checkpoint", served.name}, {"digest", served.digest()}};
+  return {{"status", "ok"},
+          {"checkpoint", served.name},
+          {"digest", served.digest()},
+          {"replicas", served.replicas.working()}};
 }
 
 void check_health(const Service& service) {
@@ -126,8 +140,10 @@ void add_meta_routes(Server& server, Service& service) {
   });
   get("/version", [](Service&, Exchange&) { return Json{{"version", KAIJU_SERVER_VERSION}}; });
   server.route("GET", "/health", [&service](Exchange& exchange) -> asio::awaitable<void> {
-    const Status status = service.checkpoints.current()->driver.engine().status();
-    if (!status.ok()) throw Failure{503, "the engine has stopped: " + status.message(), {}, "engine_stopped"};
+    const Replicas& replicas = service.checkpoints.current()->replicas;
+    const Status status = replicas.status();
+    if (replicas.working() == 0)
+      throw Failure{503, "the engine has stopped: " + status.message(), {}, "engine_stopped"};
     if (service.server.draining()) throw Failure{503, "the server is shutting down", {}, "draining", 1};
     check_health(service);
     service.moves->check_ready();

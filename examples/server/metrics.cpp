@@ -234,6 +234,21 @@ void add_checkpoints(Page& page, const std::vector<ShownCheckpoint>& checkpoints
     page.histogram_sample(fmt::format("checkpoint=\"{}\"", escaped(one.name)), one.counts.first_token);
 }
 
+// Where there are several.
+void add_replicas(Page& page, const std::vector<ShownReplica>& replicas) {
+  if (replicas.size() < 2) return;
+  const auto family = [&](const char* name, const char* type, const char* help, auto number_of) {
+    page.begin(name, type, help);
+    for (size_t i = 0; i < replicas.size(); ++i) page.sample(number_of(replicas[i]), fmt::format("replica=\"{}\"", i));
+  };
+  family("kaiju_replica_requests_unfinished", "gauge", "Requests of a replica whose last event did not come yet.",
+         [](const ShownReplica& one) { return number(one.unfinished); });
+  family("kaiju_replica_requests_total", "counter", "Requests of a replica that ended.",
+         [](const ShownReplica& one) { return number(one.requests); });
+  family("kaiju_replica_works", "gauge", "1 while a replica computes, 0 once its engine has stopped.",
+         [](const ShownReplica& one) { return one.works ? 1 : 0; });
+}
+
 void add_engine(Page& page, const Shown& shown) {
   const kaiju::Metrics& engine = shown.engine;
   page.value("kaiju_steps_total", "counter", "Steps of the engine.", number(engine.steps));
@@ -285,6 +300,7 @@ std::string text_of(const Metrics& metrics, const Shown& shown) {
   if (shown.scales.watched) add_calibration(page, shown.scales.figures);
   add_surprise(page, metrics);
   add_checkpoints(page, shown.checkpoints);
+  add_replicas(page, shown.replicas);
   add_cache(page, shown.engine);
   add_kv_events(page, shown.kv_events);
   add_moves(page, shown.moves);

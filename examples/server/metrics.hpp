@@ -62,6 +62,12 @@ struct ShownCheckpoint {
   const CheckpointCounts& counts;
 };
 
+struct ShownReplica {
+  size_t unfinished = 0;
+  uint64_t requests = 0;  // that ended
+  bool works = true;
+};
+
 struct JournalCounts {
   uint64_t replies = 0, bytes = 0, lost = 0;
 };
@@ -98,7 +104,8 @@ struct Shown {
   const std::map<std::string, Account>& accounts;  // by the name of their key
   std::map<std::string, ShareUsage> shares;        // of the keys that have floors or ceilings
   std::vector<ShownCheckpoint> checkpoints;
-  bool by_key;  // accounts one by one, else their sum alone
+  std::vector<ShownReplica> replicas;  // of the current checkpoint
+  bool by_key;                         // accounts one by one, else their sum alone
 };
 std::string text_of(const Metrics& metrics, const Shown& shown);
 

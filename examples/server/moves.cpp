@@ -49,8 +49,7 @@ void Moves::count(const std::string& what, const std::string& how, size_t bytes)
 
 // --- a request
 
-asio::awaitable<void> Moves::bring(std::shared_ptr<Served> at, Scope scope, std::vector<int32_t> prompt,
-                                   std::string chat, size_t turns) {
+asio::awaitable<void> Moves::bring(Seat at, Scope scope, std::vector<int32_t> prompt, std::string chat, size_t turns) {
   if (!peers_.any()) co_return;
   const size_t shared = std::min(static_cast<size_t>(scope.shared_tokens), prompt.size());
   Region region;
@@ -60,7 +59,8 @@ asio::awaitable<void> Moves::bring(std::shared_ptr<Served> at, Scope scope, std:
   if (popular_.note(region)) asio::co_spawn(service_.io, tell(region, ""), asio::detached);
   const auto known = chats_.find(chat);
   const bool new_chat = !chat.empty() && turns > 0 && (known == chats_.end() || known->second.turns < turns);
-  if (peers_.addresses().empty() || !(new_region || new_chat) || at != service_.checkpoints.current()) co_return;
+  if (peers_.addresses().empty() || !(new_region || new_chat) || at.served() != service_.checkpoints.current())
+    co_return;
   WantedKv wanted;
   wanted.tokens = std::move(prompt);
   wanted.scope = std::move(scope);
@@ -127,7 +127,7 @@ asio::awaitable<void> Moves::work() {
 }
 
 asio::awaitable<void> Moves::fulfil(Wish wish) {
-  const std::shared_ptr<Served> at = service_.checkpoints.current();
+  const Seat at = service_.checkpoints.home(wish.region.character);
   const WantedKv wanted = wanted_of(wish.region);
   const auto all = static_cast<int32_t>(wanted.tokens.size());
   if (co_await KvExchange::cached(at, wanted) >= all) {
@@ -141,8 +141,8 @@ asio::awaitable<void> Moves::fulfil(Wish wish) {
   if (wish.tells && peers_.any()) co_await tell(wish.region, wish.card);
 }
 
-asio::awaitable<bool> Moves::compute(std::shared_ptr<Served> at, const Region& region) {
-  const size_t part = static_cast<size_t>(std::max(at->driver.engine().info().step_tokens / 4, 32));
+asio::awaitable<bool> Moves::compute(Seat at, const Region& region) {
+  const size_t part = static_cast<size_t>(std::max(at->engine().info().step_tokens / 4, 32));
   Clock::duration took{};
   for (size_t done = 0; done < region.tokens.size();) {
     co_await wait_for_idle_step(took);
@@ -154,7 +154,7 @@ asio::awaitable<bool> Moves::compute(std::shared_ptr<Served> at, const Region& r
     options.scope = scope_of(region);
     options.scope.shared_tokens = static_cast<int32_t>(done);
     const auto events = std::make_shared<ReplyEvents>(service_.io, nullptr);
-    const auto request = at->driver.submit(std::span(region.tokens).first(done), options, events);
+    const auto request = at.driver().submit(std::span(region.tokens).first(done), options, events);
     if (!request.ok()) co_return false;
     bool ended = false;
     while (!ended) {

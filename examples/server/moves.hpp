@@ -49,8 +49,7 @@ class Moves {
 
   // Before a request begins: counts it, and brings what peers have if it is new here. `chat`: the store's id of its
   // chat, whose KV this server has when it has answered the turn before; empty: the chat's KV is not looked for.
-  asio::awaitable<void> bring(std::shared_ptr<Served> at, Scope scope, std::vector<int32_t> prompt, std::string chat,
-                              size_t turns);
+  asio::awaitable<void> bring(Seat at, Scope scope, std::vector<int32_t> prompt, std::string chat, size_t turns);
   // Likewise, of a chat over OpenAI's API: its transcript.
   asio::awaitable<void> bring_history(std::vector<std::string> names, Scope scope);
   // A reply to a stored chat's turn has ended: it has so many turns now.
@@ -85,7 +84,7 @@ class Moves {
 
   asio::awaitable<void> work();
   asio::awaitable<void> fulfil(Wish wish);
-  asio::awaitable<bool> compute(std::shared_ptr<Served> at, const Region& region);
+  asio::awaitable<bool> compute(Seat at, const Region& region);
   asio::awaitable<void> wait_for_idle_step(Clock::duration took);
   asio::awaitable<void> begin_joining(StoreRegions store);
   asio::awaitable<void> tell(Region region, std::string card);

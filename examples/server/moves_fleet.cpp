@@ -188,7 +188,8 @@ asio::awaitable<void> Moves::take_chat(const json& chat, std::string from) {
   const std::string checkpoint = fields.text("checkpoint");
   const auto turns = static_cast<size_t>(fields.integer("turns", 0, 0, INT32_MAX));
   fields.refuse_others();
-  (void)co_await kv_.fetch(service_.checkpoints.current(), wanted, std::move(from), "history");
+  const Seat at(service_.checkpoints.current(), wanted.scope.character, id);
+  (void)co_await kv_.fetch(at, wanted, std::move(from), "history");
   if (!id.empty())
     replied(id, turns, std::move(wanted));
   else if (!name.empty()) {

@@ -46,7 +46,7 @@ void complete(Service& service, const Served& at, const Tenant& tenant, const Fi
   if (wanted.min_tokens > options.max_tokens) throw bad_request("min_tokens must be at most max_tokens", "min_tokens");
   options.scope.salt = service.tenants.salt(tenant, fields.text("cache_salt"));
   options.scope.tenant = tenant.name;
-  options.deadline = at.driver.engine().now() + std::chrono::seconds(service.request_seconds);
+  options.deadline = at.engine().now() + std::chrono::seconds(service.request_seconds);
 }
 
 namespace {
@@ -54,8 +54,8 @@ namespace {
 AnswerForm form_of(const Wanted& wanted) { return wanted.stream ? AnswerForm::kStream : AnswerForm::kWhole; }
 
 // A request that never reaches the engine: all of its choices end refused.
-Run blocked_run(Service& service, const std::shared_ptr<Served>& at, const Tenant& tenant, const Wanted& wanted,
-                size_t prompt_tokens, const Blocked& blocked) {
+Run blocked_run(Service& service, const Seat& at, const Tenant& tenant, const Wanted& wanted, size_t prompt_tokens,
+                const Blocked& blocked) {
   Run run;
   run.at = at;
   run.choices.resize(static_cast<size_t>(wanted.best_of));
@@ -68,8 +68,8 @@ Run blocked_run(Service& service, const std::shared_ptr<Served>& at, const Tenan
 
 }  // namespace
 
-Run start(Service& service, const std::shared_ptr<Served>& at, const Tenant& tenant, const Wanted& wanted,
-          const Asked& asked, std::unique_ptr<Guide> guide, Driver::Keep keep) {
+Run start(Service& service, const Seat& at, const Tenant& tenant, const Wanted& wanted, const Asked& asked,
+          std::unique_ptr<Guide> guide, Driver::Keep keep) {
   if (const auto blocked = service.gate.judge(asked.said, wanted.gate_limits)) {
     Run run = blocked_run(service, at, tenant, wanted, asked.tokens.size(), *blocked);
     if (wanted.token_ids) run.prompt = asked.tokens;
@@ -97,7 +97,7 @@ Run start(Service& service, const std::shared_ptr<Served>& at, const Tenant& ten
     run.events->on_record = [&service, user = journal_user(tenant, wanted.user)](const Event& event) {
       service.recorder.add(user, event.record);
     };
-  auto request = at->driver.submit(tokens, options, run.events, std::move(guide), std::move(keep));
+  auto request = at.driver().submit(tokens, options, run.events, std::move(guide), std::move(keep));
   if (!request.ok() && !asked.begun.empty() && request.status().code() == StatusCode::kUnsupported)
     throw Failure{400, request.status().message(), "reply_token_ids", "not_continuable"};
   if (!request.ok()) throw of_status(request.status());
@@ -106,7 +106,7 @@ Run start(Service& service, const std::shared_ptr<Served>& at, const Tenant& ten
 }
 
 void cancel(const Run& run) {
-  if (!run.done && run.request != 0) run.at->driver.cancel(run.request);
+  if (!run.done && run.request != 0) run.at.driver().cancel(run.request);
 }
 
 namespace {
@@ -333,7 +333,9 @@ asio::awaitable<void> Completion::submit() {
   prompts[0].begun = read_begun(fields_, wanted_, service_.model().config().vocab_size);
   if (prompts.size() > 1 && !prompts[0].begun.empty())
     throw bad_request("reply_token_ids needs a single prompt", "reply_token_ids");
-  at_ = service_.checkpoints.place(tenant_.name + "/" + (wanted_.user.empty() ? chat_name() : wanted_.user), began());
+  const std::string chat = tenant_.name + "/" + chat_name();
+  const std::string key = wanted_.user.empty() ? chat : tenant_.name + "/" + wanted_.user;
+  at_ = Seat(service_.checkpoints.place(key, began()), prompts[0].character, chat);
   exchange_.log["checkpoint"] = at_->name;
   for (const Asked& prompt : prompts) {
     Wanted wanted = wanted_;

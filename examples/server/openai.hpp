@@ -24,7 +24,7 @@ struct Asked {
 
 // A prompt in the engine. Its choices fill while its events are taken.
 struct Run {
-  std::shared_ptr<Served> at;  // the checkpoint that it is with
+  Seat at;
   std::shared_ptr<ReplyEvents> events;
   RequestId request = 0;
   std::vector<int32_t> prompt;  // with Wanted::token_ids
@@ -42,8 +42,8 @@ struct Run {
 
 // Submits a prompt, as the tenant's next request, unless the gate blocks it. Throws Failure where the engine refuses
 // it.
-Run start(Service& service, const std::shared_ptr<Served>& at, const Tenant& tenant, const Wanted& wanted,
-          const Asked& asked, std::unique_ptr<Guide> guide = nullptr, Driver::Keep keep = {});
+Run start(Service& service, const Seat& at, const Tenant& tenant, const Wanted& wanted, const Asked& asked,
+          std::unique_ptr<Guide> guide = nullptr, Driver::Keep keep = {});
 // Cancels a run, where it has not ended.
 void cancel(const Run& run);
 
@@ -119,8 +119,8 @@ class Completion {
   const Fields fields_;
   Tenant& tenant_;
   Wanted wanted_;
-  std::shared_ptr<Served> at_;  // the checkpoint that replies
-  std::vector<Run> runs_;       // one for each prompt
+  Seat at_;
+  std::vector<Run> runs_;  // one for each prompt
 
  private:
   asio::awaitable<void> submit();

@@ -135,6 +135,10 @@ std::optional<int> parse(int argc, char** argv, Options& options) {
          "devices to compute on: 0 is the processor, 1 the first GPU; several GPUs share the model")
       ->check(whole_number(0, 1024))
       ->delimiter(',');
+  option(
+      "--replicas", options.replicas, "N",
+      "engines that serve the model beside each other, each with a cache of its own and, of --devices, the next part")
+      ->check(whole_number(1, 64));
   option("--threads", options.threads, "N", "threads that compute; 0: one for each physical core")
       ->check(whole_number(0, 256));
   option("--max-running", options.max_running, "N", "most requests that are computed at once; 0: the library chooses")

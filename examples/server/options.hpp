@@ -24,8 +24,8 @@ struct Options {
   std::string peer_key;
   std::string kv_events, kv_replay, kv_format = "map", kv_topic;
   bool gate_even_time = false, kv_private = false;
-  int32_t port = 8080, threads = 0, max_running = 0, drain_seconds = 60, request_seconds = 600, canary_seconds = 60,
-          scales_hours = 4, scales_window = 128, warm = 0;
+  int32_t port = 8080, threads = 0, replicas = 1, max_running = 0, drain_seconds = 60, request_seconds = 600,
+          canary_seconds = 60, scales_hours = 4, scales_window = 128, warm = 0;
   double hot_share = 0.1;
   int64_t cache_mib = 0, host_mib = 0, kv_mib = 1024, journal_mib = 1024, scrub_mib = 16, candidate_mib = 0;
   Limits limits;

@@ -98,7 +98,7 @@ class TurnReply {
   const Fields& fields_;
   Tenant& tenant_;
   const AskedTurn asked_;
-  const std::shared_ptr<Served> at_;  // the checkpoint that replies
+  const Seat at_;
   Wanted wanted_;
   std::vector<int32_t> prompt_;
   Run run_;
@@ -158,7 +158,7 @@ std::vector<int32_t> TurnReply::prompt() const {
 
 // What the last run of this server or a peer has of the chat.
 asio::awaitable<void> TurnReply::bring_kv() {
-  if (chats_.kv) exchange_.log["restored"] = co_await chats_.kv->restore(id(), *at_, scope());
+  if (chats_.kv) exchange_.log["restored"] = co_await chats_.kv->restore(id(), at_.driver(), scope());
   co_await service_.moves->bring(at_, scope(), prompt_, id(), asked_.index);
 }
 
@@ -174,7 +174,9 @@ void TurnReply::start_run(std::unique_ptr<Guide> guide) {
   options.scope = scope();
   Driver::Keep hold;
   if (chats_.kv)
-    hold = [kv = chats_.kv, at = at_.get(), chat = id()](SessionId session) { kv->hold(chat, *at, session); };
+    hold = [kv = chats_.kv, at = &*at_, driver = &at_.driver(), chat = id()](SessionId session) {
+      kv->hold(chat, *at, *driver, session);
+    };
   run_ = start(service_, at_, tenant_, wanted_, asked, std::move(guide), std::move(hold));
 }
 
@@ -341,15 +343,15 @@ asio::awaitable<void> typing(StoredChats& chats, Exchange& exchange) {
   fields.refuse_others();
   const LoadedChat loaded = co_await chats.load_idle(exchange);
   const Scope scope = scope_of(service.tenants, tenant, cache_salt, loaded.cast);
-  const std::shared_ptr<Served> at = chats.place(loaded);
+  const Seat at = chats.place(loaded);
   exchange.log["checkpoint"] = at->name;
-  if (chats.kv) exchange.log["restored"] = co_await chats.kv->restore(loaded.id, *at, scope);
+  if (chats.kv) exchange.log["restored"] = co_await chats.kv->restore(loaded.id, at.driver(), scope);
   const size_t context = at->context();
   const std::vector<int32_t> prompt =
       turn_prompt(chats.format(), loaded.cast, loaded.chat.turns, {}, context / 4, context);
   const auto events = std::make_shared<ReplyEvents>(service.io, nullptr);
   co_await service.moves->bring(at, scope, prompt, loaded.id, loaded.chat.turns.size());
-  if (const auto begun = at->driver.prefetch(prompt, scope, events); !begun.ok()) throw of_status(begun.status());
+  if (const auto begun = at.driver().prefetch(prompt, scope, events); !begun.ok()) throw of_status(begun.status());
   const std::deque<Event> ended = co_await events->take();
   const RequestCounts counts = ended.back().counts;
   co_await exchange.answer(prefetched_json(counts));

@@ -20,7 +20,8 @@ Routers::Routers(const KvEventOptions& options, Engine& first) : current_(&first
 }
 
 void Routers::follow(const std::shared_ptr<Routers>& routers, Served& served) {
-  served.driver.after_steps([routers, engine = &served.driver.engine()] { routers->take(*engine); });
+  Driver& driver = served.replicas.first();
+  driver.after_steps([routers, engine = &driver.engine()] { routers->take(*engine); });
 }
 
 void Routers::set_current(Engine& engine) {

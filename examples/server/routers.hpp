@@ -1,4 +1,5 @@
-// Routers: tells routers (kv_events.hpp) what the engine of the current checkpoint has cached. When another one becomes
+// Routers: tells routers (kv_events.hpp) what the engine of the current checkpoint has cached (one engine: a server
+// with replicas tells nobody). When another one becomes
 // the current one, all is told anew.
 #pragma once
 

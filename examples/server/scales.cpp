@@ -51,8 +51,8 @@ nlohmann::ordered_json scales_json(const Scales& scales) {
 
 }  // namespace
 
-Scales::Scales(asio::io_context& io, Driver& driver, std::shared_ptr<const Model> model, const Options& options)
-    : driver_(driver),
+Scales::Scales(asio::io_context& io, Replicas& replicas, std::shared_ptr<const Model> model, const Options& options)
+    : replicas_(replicas),
       own_(model->checkpoint()),
       options_(options),
       folder_(folder_of(options, *own_)),
@@ -63,10 +63,11 @@ Scales::Scales(asio::io_context& io, Driver& driver, std::shared_ptr<const Model
   begin(*checkpoint_of(current_));
   if (!watched_->calibration) return;
   fs::create_directories(folder_);
-  driver_.beside_steps([watched = watched_](Engine& engine) {
-    watched->collect(engine);
-    return false;
-  });
+  for (Driver& driver : replicas_)
+    driver.beside_steps([watched = watched_](Engine& engine) {
+      watched->collect(engine);
+      return false;
+    });
   wait_to_save();
 }
 
@@ -88,9 +89,9 @@ void Scales::begin(const Checkpoint& checkpoint) {
 }
 
 void Scales::Watched::collect(Engine& engine) {
+  const std::lock_guard lock(mutex);
   const Clock::time_point begin = Clock::now();
   if (begin < next) return;
-  const std::lock_guard lock(mutex);
   const bool was_frozen = calibration->figures().frozen;
   const Result<bool> counted = engine.calibrate(*calibration);
   const Clock::time_point end = Clock::now();
@@ -114,13 +115,20 @@ std::shared_ptr<const Checkpoint> Scales::checkpoint_of(const std::string& name)
   return *made;
 }
 
-// Again and again until the replies under way have ended.
 asio::awaitable<Status> Scales::set(std::shared_ptr<const Checkpoint> checkpoint) {
+  Status status;
+  for (Driver& driver : replicas_)
+    if (status.ok()) status = co_await set(driver, checkpoint);
+  co_return status;
+}
+
+// Again and again until the replies under way have ended.
+asio::awaitable<Status> Scales::set(Driver& driver, std::shared_ptr<const Checkpoint> checkpoint) {
   Status status;
   asio::steady_timer timer(timer_.get_executor());
   const std::function<void(Engine&)> call = [&](Engine& engine) { status = engine.set_scales(checkpoint); };
   for (const Clock::time_point end = Clock::now() + kLongestChange;;) {
-    co_await driver_.between_steps(call);
+    co_await driver.between_steps(call);
     if (status.code() != StatusCode::kBusy || Clock::now() > end) co_return status;
     timer.expires_after(std::chrono::milliseconds(5));
     co_await timer.async_wait(asio::use_awaitable);

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "checkpoint_folder.hpp"
-#include "driver.hpp"
 #include "http.hpp"
 #include "metrics.hpp"
+#include "replicas.hpp"
 
 namespace kaiju::server {
 
@@ -30,7 +30,7 @@ class Scales {
     CalibrationOptions calibration;
   };
   // Watches nothing where the checkpoint has no scales to change.
-  Scales(asio::io_context& io, Driver& driver, std::shared_ptr<const Model> model, const Options& options);
+  Scales(asio::io_context& io, Replicas& replicas, std::shared_ptr<const Model> model, const Options& options);
 
   // Gives an engine, which has no requests yet, the set that it is to begin with. Throws std::runtime_error.
   static void use_current(const Options& options, const Model& model, Engine& engine);
@@ -49,12 +49,12 @@ class Scales {
   ScalesCounts counts() const;
 
  private:
-  // Of the thread that steps and the I/O thread.
+  // Of the threads that step and the I/O thread.
   struct Watched {
     void collect(Engine& engine);
 
+    mutable std::mutex mutex;                      // of the next two
     std::chrono::steady_clock::time_point next{};  // when a block is counted again
-    mutable std::mutex mutex;                      // of the next
     std::optional<Calibration> calibration;        // of the set in use; none without a folder
   };
 
@@ -62,8 +62,9 @@ class Scales {
   void begin(const Checkpoint& checkpoint);
   std::shared_ptr<const Checkpoint> checkpoint_of(const std::string& name) const;
   asio::awaitable<Status> set(std::shared_ptr<const Checkpoint> checkpoint);
+  asio::awaitable<Status> set(Driver& driver, std::shared_ptr<const Checkpoint> checkpoint);
 
-  Driver& driver_;
+  Replicas& replicas_;
   std::shared_ptr<const Checkpoint> own_;  // of the checkpoint's own file, with its head
   Options options_;
   std::string folder_, current_, previous_;

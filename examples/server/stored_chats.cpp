@@ -77,7 +77,7 @@ asio::awaitable<Cast> StoredChats::load_cast(std::vector<ChatCharacter> wanted, 
   co_return cast_of(format(), characters, user);
 }
 
-std::shared_ptr<Served> StoredChats::place(const LoadedChat& loaded) const {
+Seat StoredChats::place(const LoadedChat& loaded) const {
   const auto has_reply = [](const Turn& turn) { return !turn.input_tokens.empty() && !turn.replies.empty(); };
   const std::vector<Turn>& turns = loaded.chat.turns;
   Checkpoints& checkpoints = service.checkpoints;
@@ -86,7 +86,7 @@ std::shared_ptr<Served> StoredChats::place(const LoadedChat& loaded) const {
     began = checkpoints.remembers(loaded.id) ? Checkpoints::Began::kWithCandidate : Checkpoints::Began::kBefore;
   std::shared_ptr<Served> at = checkpoints.place(loaded.id, began);
   if (at == checkpoints.candidate()) checkpoints.remember(loaded.id);
-  return at;
+  return {at, loaded.cast.region, loaded.id};
 }
 
 // Once is enough: every chat from before may be one.

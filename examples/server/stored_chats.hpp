@@ -65,7 +65,7 @@ class StoredChats {
   const ChatFormat& format() const { return service.chat(); }
   size_t context() const { return service.checkpoints.current()->context(); }
   // The checkpoint that writes a chat's next reply.
-  std::shared_ptr<Served> place(const LoadedChat& loaded) const;
+  Seat place(const LoadedChat& loaded) const;
   std::string owner(const Exchange& exchange) const { return keys ? service.tenants.of(exchange).name : ""; }
 
   // The chat that the path names. Throws Failure where its owner has none of this id.

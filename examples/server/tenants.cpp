@@ -99,11 +99,16 @@ void Tenants::set_shares(Engine& engine) const {
   }
 }
 
-std::map<std::string, ShareUsage> Tenants::shares_of(const Engine& engine) const {
+std::map<std::string, ShareUsage> Tenants::shares_of(const Replicas& replicas) const {
   std::map<std::string, ShareUsage> shares;
-  for (const auto& [name, account] : accounts_)
-    if (auto usage = engine.share_usage(ShareOf::kTenant, name); account.limits.any() && usage.ok())
-      shares[name] = *usage;
+  for (const Driver& driver : replicas)
+    for (const auto& [name, account] : accounts_)
+      if (auto usage = driver.engine().share_usage(ShareOf::kTenant, name); account.limits.any() && usage.ok()) {
+        ShareUsage& sum = shares[name];
+        sum.cache_bytes += usage->cache_bytes;
+        sum.running += usage->running;
+        sum.tokens_computed += usage->tokens_computed;
+      }
   return shares;
 }
 

@@ -13,6 +13,7 @@
 
 #include "http.hpp"
 #include "kaiju/kaiju.hpp"
+#include "replicas.hpp"
 #include "shares.hpp"
 
 namespace kaiju::server {
@@ -60,8 +61,8 @@ class Tenants {
   void check_tiers(const std::map<std::string, std::map<std::string, double>>& tiers) const;
   // Gives the engine the floors and ceilings of all keys. Throws std::runtime_error where they do not fit it.
   void set_shares(Engine& engine) const;
-  // What each key with a floor or a ceiling has, by name.
-  std::map<std::string, ShareUsage> shares_of(const Engine& engine) const;
+  // What each key with a floor or a ceiling has on all replicas, by name.
+  std::map<std::string, ShareUsage> shares_of(const Replicas& replicas) const;
   // By name.
   const std::map<std::string, Account>& accounts() const { return accounts_; }
   Shares& shares() { return *shares_; }

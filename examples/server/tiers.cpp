@@ -27,8 +27,8 @@ void Tiers::set(const std::string& tier, const std::string& label, std::optional
     if (tier.empty()) throw bad_request("a tier needs a name");
   } else {
     checkpoints_.for_each([&](Served& served) {
-      const Status set = served.driver.engine().set_limit(tier, label, limit);
-      if (!set.ok()) throw of_status(set);
+      for (Driver& driver : served.replicas)
+        if (const Status set = driver.engine().set_limit(tier, label, limit); !set.ok()) throw of_status(set);
     });
     in_engine_.insert(tier);
   }

@@ -51,10 +51,11 @@ Watch::Watch(boost::asio::io_context& io, Checkpoints& checkpoints, const Option
 
 void Watch::begin(Served& served) {
   if (scrub_bytes_ == 0) return;
-  served.driver.beside_steps([this, next = Clock::time_point()](Engine& engine) mutable {
-    scrub(engine, next);
-    return false;
-  });
+  for (Driver& driver : served.replicas)
+    driver.beside_steps([this, next = Clock::time_point()](Engine& engine) mutable {
+      scrub(engine, next);
+      return false;
+    });
 }
 
 void Watch::scrub(Engine& engine, Clock::time_point& next) {
@@ -88,8 +89,9 @@ void Watch::ask_canary() {
   if (file_.model != served.digest() || served.scales.may_differ()) return;
   const tools::Canary& canary = file_.canaries[next_];
   next_ = (next_ + 1) % file_.canaries.size();
-  const std::vector<int32_t> prompt = tools::prompt_of(canary, served.driver.engine().info().vocab_size);
-  (void)served.driver.submit(prompt, tools::options_of(canary), std::make_shared<Reply>(*this, canary));
+  const std::vector<int32_t> prompt = tools::prompt_of(canary, served.engine().info().vocab_size);
+  for (Driver& driver : served.replicas)
+    (void)driver.submit(prompt, tools::options_of(canary), std::make_shared<Reply>(*this, canary));
 }
 
 void Watch::heard(const tools::Canary& canary, const std::string& digest) {

@@ -292,7 +292,8 @@ class Swaps(unittest.TestCase):
         chat = self.chats(server, 1)[0]
         self.say(server, chat, "Hello!")
         server = killed(server)
-        self.assertEqual(server.get("/health"), {"status": "ok", "checkpoint": "next", "digest": self.digests["next"]})
+        self.assertEqual(server.get("/health"), {"status": "ok", "checkpoint": "next", "digest": self.digests["next"],
+                                                 "replicas": 1})
         self.assertEqual(server.get("/v1/models")["data"][0]["digest"], self.digests["next"])
         self.say(server, chat, "What do you like?")
         self.begin(server, "model", share=100, promote=True)  # the way back after a promotion

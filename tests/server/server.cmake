@@ -37,3 +37,7 @@ add_executable(test_server_popular ${CMAKE_CURRENT_LIST_DIR}/popular.cpp ${PROJE
 target_link_libraries(test_server_popular PRIVATE kaiju_flags kaiju_catch_main)
 target_include_directories(test_server_popular PRIVATE ${PROJECT_SOURCE_DIR})
 add_test(NAME server_popular COMMAND test_server_popular)
+add_executable(test_server_replicas ${CMAKE_CURRENT_LIST_DIR}/replicas.cpp)
+target_link_libraries(test_server_replicas PRIVATE kaiju_server kaiju_catch_main)
+target_include_directories(test_server_replicas PRIVATE ${PROJECT_SOURCE_DIR})
+add_test(NAME server_replica_choice COMMAND test_server_replicas)
