@@ -142,21 +142,29 @@ TEST_CASE("a host may run the parts one after another, in any order, on the call
   for (const int count : done) CHECK(count == 1);
 }
 
-TEST_CASE("parts that a host leaves out or runs twice are run once") {
+TEST_CASE("parts that a host leaves out or runs twice are run once, and never two at a time with one number") {
   for (const int32_t seats : {0, 1, 3}) {
     Host host;
     host.seats_at_most = seats;
     const auto twice = [](void* user_data, int32_t parts, HostThreads::Part part, void* work) {
+      std::thread other([=] { Host::run(user_data, parts, part, work); });
       Host::run(user_data, parts, part, work);
-      Host::run(user_data, parts, part, work);
+      other.join();
       part(work, -1);
       part(work, parts);
     };
     ThreadPool pool(4, nullptr, nullptr, {twice, &host});
     std::vector<int> done(50, 0);
+    std::atomic<int> with_number[4] = {}, together{0};
     for (int round = 0; round < 20; ++round)
-      pool.parallel_for(50, [&](int32_t part, int32_t) { ++done[static_cast<size_t>(part)]; });
+      pool.parallel_for(50, [&](int32_t part, int32_t thread) {
+        if (with_number[thread]++ > 0) ++together;
+        ++done[static_cast<size_t>(part)];
+        std::this_thread::yield();
+        --with_number[thread];
+      });
     for (const int count : done) REQUIRE(count == 20);
+    CHECK(together == 0);
   }
 }
 
