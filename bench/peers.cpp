@@ -107,8 +107,8 @@ std::vector<Contestant> contestants(const Options& options) {
   return found;
 }
 
-std::string output_of(const std::string& command) {
-  std::FILE* pipe = popen((command + " 2>/dev/null").c_str(), "r");
+std::string output_of(const std::string& command, const char* errors = "2>/dev/null") {
+  std::FILE* pipe = popen((command + " " + errors).c_str(), "r");
   if (!pipe) throw Failed{internal_error("the system started no shell for: " + command)};
   std::string text;
   char buffer[4096];
@@ -134,11 +134,12 @@ Speed speed_of_peer(const nlohmann::json& said) {
   return speed;
 }
 
-// The column "S_TG t/s" of the only row of llama-batched-bench's table.
+// The column "S_TG t/s" of the only row of llama-batched-bench's table, which ik_llama.cpp writes to standard error.
 double speed_of_batch(const std::string& said) {
   constexpr int kColumn = 8;
   std::istringstream lines(said);
   for (std::string line; std::getline(lines, line);) {
+    if (line.rfind('|', 0) != 0) continue;
     std::istringstream columns(line);
     std::string column;
     for (int i = 0; i <= kColumn && std::getline(columns, column, '|'); ++i) {
@@ -154,7 +155,7 @@ Speed measure(const Contestant& who) {
   try {
     Speed speed = who.is_ours ? speed_of_ours(said) : speed_of_peer(said);
     if (!who.batched.empty()) {
-      speed.together = speed_of_batch(output_of(who.batched));
+      speed.together = speed_of_batch(output_of(who.batched, "2>&1"));
       if (speed.together <= 0)
         throw Failed{invalid_argument("this command printed no table of its streams: " + who.batched)};
     }
