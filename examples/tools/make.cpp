@@ -13,6 +13,7 @@
 #include "kaiju/format/checkpoint.hpp"
 #include "kaiju/format/presets.hpp"
 #include "kaiju/format/random_model.hpp"
+#include "kaiju/run/shared_model.hpp"
 #include "number_from.hpp"
 #include "output_files.hpp"
 #include "program.hpp"
@@ -41,7 +42,7 @@ static int run(int argc, char** argv) {
   CLI::App app("Writes a valid Kaiju checkpoint with random weights, for tests and benchmarks. It cannot chat.",
                "kaiju-make");
   std::string preset_name, config_path, out;
-  int32_t layers = 0, labels = 0;
+  int32_t layers = 0, labels = 0, part = 1;
   uint64_t seed = 0;
   auto* preset_option =
       app.add_option("--preset", preset_name, "nano (34 M parameters), small (13 B), medium (34 B) or large (110 B)");
@@ -53,6 +54,11 @@ static int run(int argc, char** argv) {
                             ->check(kaiju::tools::whole_number(1, kaiju::kMostLayers));
   auto* labels_option = app.add_option("--labels", labels, "add a classifier with this number of labels to the preset")
                             ->check(kaiju::tools::whole_number(1, kaiju::kMostLabels));
+  app.add_option("--part", part,
+                 "the shape of what each of this number of GPUs computes of the model when they share it: what a step "
+                 "takes there without their exchange")
+      ->check(kaiju::tools::whole_number(1, 64))
+      ->capture_default_str();
   app.add_option("--seed", seed, "the same seed gives the same bytes (default 0)")
       ->check(kaiju::tools::whole_number())
       ->type_name("N");
@@ -81,6 +87,12 @@ static int run(int argc, char** argv) {
   }
   if (!config.ok()) return kaiju::tools::fail(app, preset_option->count() ? 2 : 1, config.status().message());
 
+  if (part > 1) {
+    config = kaiju::config_of_part(*config, part);
+    config->vocab_size /= part;
+    if (const Status divided = kaiju::check_config(*config); !divided.ok())
+      return kaiju::tools::fail(app, 2, fmt::format("--part {}: {}", part, divided.message()));
+  }
   for (int32_t i = 0; i < labels; ++i) config->labels.push_back(fmt::format("label {}", i));
 
   kaiju::tools::give_up_on_signals();  // the file has its whole size as soon as it is begun
