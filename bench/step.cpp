@@ -18,6 +18,8 @@
 #include "examples/tools/standard_streams.hpp"
 #include "gpu.hpp"
 #include "gpu_options.hpp"
+#include "kaiju/arith/float32.hpp"
+#include "kaiju/backend/batch.hpp"
 #include "kaiju/base/detail/core_count.hpp"
 #include "kaiju/format/detail/layer_tensors.hpp"
 #include "kaiju/run/executors.hpp"
@@ -194,10 +196,13 @@ class Steps {
   // KV bytes of the global layers for so many positions, in whole blocks and one to spare.
   static int64_t global_bytes(const ModelConfig& config, int32_t positions) {
     std::set<int32_t> slots;
-    for (const LayerConfig& layer : config.layers)
-      if (layer.kind == LayerKind::kGlobal) slots.insert(layer.kv_slot);
-    return static_cast<int64_t>(slots.size()) * 2 * config.n_kv_heads * config.head_dim * kBlockTokens *
-           ((positions + kBlockTokens - 1) / kBlockTokens + 1);
+    int64_t block_bytes = 0;
+    for (int32_t layer = 0; layer < static_cast<int32_t>(config.layers.size()); ++layer)
+      if (const LayerConfig& at = config.layers[static_cast<size_t>(layer)];
+          at.kind == LayerKind::kGlobal && slots.insert(at.kv_slot).second)
+        block_bytes +=
+            config.kv_heads_of(layer) * KvSlot::head_bytes(config.head_dim_of(layer), config.arithmetic() == 2);
+    return block_bytes * ((positions + kBlockTokens - 1) / kBlockTokens + 1);
   }
 
   int32_t chunk_, computed_, sequences_;
@@ -234,30 +239,43 @@ double sent_bytes(const ModelConfig& config, double rows, int32_t gpus) {
   return 2 * static_cast<double>(config.layers.size()) * rows * config.d_model * bytes;
 }
 
+// Bytes of rows that version 2 of the arithmetic passes over twice: quantising by the largest value of a row needs all
+// of the row first. A value is written and read again, as a bf16.
+double second_pass_bytes(const ModelConfig& config, int32_t layer, double rows) {
+  if (config.arithmetic() == 1 || has_static_steps(config.shape)) return 0;
+  const double values = double{1} * config.width_of(Width::kQuery, layer) + config.width_of(Width::kFfn, layer);
+  return 2 * sizeof(arith::bf16) * values * rows;
+}
+
 // Seconds of a step at the ceilings of `gpus` GPUs that share the model: the longer of reading and of multiplying for
 // the layers' products, for the logits (of a row of each sequence) and for every layer's attention, one after the
-// other, and then what the GPUs send each other. 0 where the ceilings are not known.
+// other, second passes over rows, and then what the GPUs send each other. 0 where the ceilings are not known.
 double floor_of(const ModelConfig& config, const Cost& whole, const GpuCeilings& gpu, const std::vector<Rows>& step,
                 int32_t gpus) {
   if (gpu.bytes_per_second == 0) return 0;
   const Cost cost{whole.weights / gpus, whole.logits / gpus};
-  const double kv_width = double{1} * std::max(1, config.n_kv_heads / gpus) * config.head_dim,
-               query_width = double{1} * config.query_width() / gpus;
   const auto longer = [&](double bytes, double operations, double per_second) {
     return std::max(bytes / gpu.bytes_per_second, operations / per_second);
   };
   double rows = 0, drawn = 0;
   for (const Rows& part : step) rows += double{1} * part.sequences * part.count, drawn += part.sequences;
+  const double logit_rows = config.shape.wide_logits ? 2 * drawn : drawn;
   double seconds = longer(cost.weights, 2 * cost.weights * rows, gpu.int8_per_second) +
-                   longer(cost.logits, 2 * cost.logits * drawn, gpu.int8_per_second);
-  for (const LayerConfig& layer : config.layers) {
+                   longer(cost.logits, 2 * cost.logits * logit_rows, gpu.int8_per_second);
+  for (int32_t index = 0; index < static_cast<int32_t>(config.layers.size()); ++index) {
+    const LayerConfig& layer = config.layers[static_cast<size_t>(index)];
     double read = 0, seen = 0;  // keys, of one KV head
     for (const Rows& part : step) {
       const int32_t end = part.from + part.count, window = layer.kind == LayerKind::kWindow ? layer.window : end;
       read += double{1} * part.sequences * std::min(end, window + part.count - 1);
       for (int32_t i = part.from; i < end; ++i) seen += double{1} * part.sequences * std::min(i + 1, window);
     }
-    seconds += longer(2 * read * kv_width, 4 * seen * query_width, gpu.attention_per_second);
+    const int32_t kv_heads = config.kv_heads_of(index), head_dim = config.width_of(Width::kHead, index);
+    const auto key_bytes = static_cast<double>(KvSlot::head_bytes(head_dim, config.arithmetic() == 2)) / kBlockTokens;
+    const double query_width = double{1} * config.width_of(Width::kQuery, index) / gpus;
+    seconds +=
+        longer(read * std::max(1, kv_heads / gpus) * key_bytes, 4 * seen * query_width, gpu.attention_per_second) +
+        second_pass_bytes(config, index, rows) / gpus / gpu.bytes_per_second;
   }
   return seconds + sent_bytes(config, rows, gpus) / gpu.link_bytes_per_second;
 }

@@ -56,21 +56,11 @@ MatmulKind kind_of(Operation operation) {
   return MatmulKind::kAddDown;
 }
 
-// Where the outputs of a matmul go in version 2 of the arithmetic.
-Room room_of(Matmul matmul) {
-  switch (matmul) {
-    case Matmul::kK:
-      return Room::kK;
-    case Matmul::kV:
-      return Room::kV;
-    case Matmul::kGate:
-    case Matmul::kInputGate:
-      return Room::kGate;
-    case Matmul::kUp:
-      return Room::kUp;
-    default:
-      return Room::kQ;
-  }
+// Where the outputs of the matrices that read a site go in version 2 of the arithmetic.
+Room room_of(const LayerShape& shape, Site site) {
+  if (site == Site::kInputIn) return Room::kGate;
+  if (site == Site::kFfnIn) return is_gated(shape) ? Room::kGate : Room::kUp;
+  return Room::kQ;
 }
 }  // namespace
 
@@ -115,21 +105,19 @@ Status CudaBackend::choose_matmuls(const Weights& weights, const Workspace& work
   const auto add = [&](MatmulKind kind, const Linear& w, Room a, int32_t most, void* result) {
     products.push_back({kind, {w.weight, w.out, w.in, workspace.at<std::byte>(a), most, w.scale, result}, w.row_sum});
   };
-  const bool is_packed = weights.config.arithmetic() == 1;
-  for (size_t l = 0; l < weights.layers.size() && is_packed; ++l)
+  const bool is_scaled = weights.config.arithmetic() == 2;
+  for (size_t l = 0; l < weights.layers.size(); ++l)
     for (const PackedMatmul& product : packed_matmuls_of(weights.config, static_cast<int32_t>(l))) {
       Room result = Room::kStream;
       if (product.operation == Operation::kLinear) result = Room::kQ;
       if (product.operation == Operation::kUp) result = Room::kMiddle;
+      if (is_scaled) result = room_of(weights.config.shape, product.input);
       add(kind_of(product.operation), weights.layers[l].packed_at(product.input),
-          product.input == Site::kFfnMid ? Room::kMiddle : Room::kBytes, rows, workspace.at<std::byte>(result));
+          product.input == Site::kFfnMid && !is_scaled ? Room::kMiddle : Room::kBytes, rows,
+          workspace.at<std::byte>(result));
     }
-  for (size_t l = 0; l < weights.layers.size() && !is_packed; ++l)
-    for (size_t m = 0; m < kMatmulCount; ++m)
-      if (const Linear& w = weights.layers[l].matmuls[m]; w.weight)
-        add(MatmulKind::kLinear, w, Room::kBytes, rows, workspace.at<std::byte>(room_of(static_cast<Matmul>(m))));
   const bool is_wide = weights.config.shape.wide_logits;
-  const int32_t last_rows = is_wide ? 2 * kWideRows : logit_rows;
+  const int32_t last_rows = is_wide ? 2 * wide_rows(true) : logit_rows;
   float* const last = is_wide ? workspace.at<float>(Room::kWideLogits) : logits;
   add(MatmulKind::kLinear, weights.output, Room::kBytes, last_rows, last);
   if (weights.classifier.weight) add(MatmulKind::kLinear, weights.classifier, Room::kBytes, last_rows, last);

@@ -126,6 +126,10 @@ class CudaBackend {
   void add_rows(const AddRows& args) {
     launch("adding rows", [&](cudaStream_t s) { return cuda::add_rows(s, device_->chip(), args); });
   }
+  void add_norm_rows(const AddRows& add, const NormRows& norm) {
+    launch("adding rows and a norm",
+           [&](cudaStream_t s) { return cuda::add_norm_rows(s, device_->chip(), add, norm); });
+  }
   void logit_rows(const LogitRows& args) {
     launch("logits", [&](cudaStream_t s) { return cuda::logit_rows(s, device_->chip(), args); });
   }
@@ -134,6 +138,9 @@ class CudaBackend {
   }
   void append_rows(const KeyValueRows& args, const Batch& batch, const KvSlot& kv) {
     launch("append", [&](cudaStream_t s) { return cuda::append_rows(s, device_->chip(), args, batch, kv); });
+  }
+  void project_rows(const QueryRows& queries, const KeyValueRows& kept, const Batch& batch, const KvSlot& kv) {
+    launch("heads", [&](cudaStream_t s) { return cuda::project_rows(s, device_->chip(), queries, kept, batch, kv); });
   }
   void attend(const ScaledAttentionArgs& args, const Batch& batch, const KvSlot& kv) {
     launch("attend",

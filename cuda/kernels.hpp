@@ -94,7 +94,7 @@ struct RopeArgs {
 cudaError_t rope_quantise(cudaStream_t stream, const Chip& chip, const RopeArgs& args, const Batch& batch,
                           const KvSlot& kv);
 
-// ---- kernels/rows.cu ----
+// ---- kernels/rows.cu, kernels/head_rows.cu ----
 // The row operations of version 2 of the arithmetic (kaiju/arith/rows.hpp). Blocks of the Hadamard transform have up to
 // kMostHadamard values, and head_dim is 64, 128, 256 or 512.
 inline constexpr int32_t kMostHadamard = 256;
@@ -112,10 +112,15 @@ cudaError_t norm_rows(cudaStream_t stream, const Chip& chip, const NormRows& arg
 cudaError_t quantise_rows(cudaStream_t stream, const Chip& chip, const QuantiseRows& args, const SharedMost& most = {});
 cudaError_t gate_rows(cudaStream_t stream, const Chip& chip, const GateRows& args, const SharedMost& most = {});
 cudaError_t add_rows(cudaStream_t stream, const Chip& chip, const AddRows& args);
+// add_rows(args) and norm_rows(norm) of the same residual stream in one kernel.
+cudaError_t add_norm_rows(cudaStream_t stream, const Chip& chip, const AddRows& args, const NormRows& norm);
 cudaError_t logit_rows(cudaStream_t stream, const Chip& chip, const LogitRows& args);
 cudaError_t query_rows(cudaStream_t stream, const Chip& chip, const QueryRows& args);
 cudaError_t append_rows(cudaStream_t stream, const Chip& chip, const KeyValueRows& args, const Batch& batch,
                         const KvSlot& kv);
+// Both in one kernel.
+cudaError_t project_rows(cudaStream_t stream, const Chip& chip, const QueryRows& queries, const KeyValueRows& kept,
+                         const Batch& batch, const KvSlot& kv);
 
 // ---- kernels/attention.cu, kernels/sm90_attention.cu, kernels/scaled_attention.cu ----
 inline constexpr int32_t kAttentionTileRows = 64;
@@ -161,9 +166,22 @@ cudaError_t attend_sm90(cudaStream_t stream, const AttentionArgs& args, const Ba
 // its number of rows.
 cudaError_t load_attention_sm90(cudaStream_t stream, const AttentionArgs& args, const Batch& batch, const KvSlot& kv,
                                 const AttentionScratch& scratch);
-// In version 2 of the arithmetic, on every chip.
+// In version 2 of the arithmetic: the Hopper kernels where they serve the shape, else the one for every chip.
 cudaError_t attend_scaled(cudaStream_t stream, const Chip& chip, const ScaledAttentionArgs& args, const Batch& batch,
                           const KvSlot& kv, const AttentionScratch& scratch);
+cudaError_t attend_scaled_sm80(cudaStream_t stream, const Chip& chip, const ScaledAttentionArgs& args,
+                               const Batch& batch, const KvSlot& kv, const AttentionScratch& scratch);
+// Whether the next function serves the shape.
+bool decodes_scaled_sm90(const ScaledAttentionArgs& args, const KvSlot& kv, const AttentionScratch& scratch);
+// Of segments with one row each.
+cudaError_t decode_scaled_sm90(cudaStream_t stream, const Chip& chip, const ScaledAttentionArgs& args,
+                               std::span<const BatchSegment> segments, const KvSlot& kv,
+                               const AttentionScratch& scratch);
+// Whether the next function serves the shape, and its rows are enough for it.
+bool prefills_scaled_sm90(const ScaledAttentionArgs& args, const Batch& batch, const KvSlot& kv,
+                          const AttentionScratch& scratch);
+cudaError_t prefill_scaled_sm90(cudaStream_t stream, const Chip& chip, const ScaledAttentionArgs& args,
+                                const Batch& batch, const KvSlot& kv);
 
 // ---- kernels/sm90_row_step.cu ----
 // The shape of layers that row_step() computes, and a layer's matrices in the order in which it takes them: those that

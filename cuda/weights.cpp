@@ -57,6 +57,8 @@ class Mover {
   // Parts of matrices of one input: their weights, row sums and scales each in one piece without gaps. The whole, as
   // one matrix; nothing while sizes are added up.
   Linear pack(const std::vector<Linear*>& matrices, const std::vector<Part>& parts) {
+    for (size_t i = 0; i < matrices.size(); ++i)
+      if (matrices[i]->bias) place_bias(*matrices[i], parts[i]);
     std::vector<std::vector<int32_t>> sums(matrices.size());
     for (size_t i = 0; i < matrices.size(); ++i) place_weights(*matrices[i], parts[i], sums[i]);
     align();
@@ -72,12 +74,6 @@ class Mover {
     Linear whole = *matrices.front();
     for (size_t i = 1; i < matrices.size(); ++i) whole.out += matrices[i]->out;
     return whole;
-  }
-
-  // A part of one matrix.
-  void part(Linear& linear, const Part& part) {
-    if (linear.bias) place_bias(linear, part);
-    (void)pack({&linear}, {part});
   }
 
   // Some rows of the output matrix, or of the embedding, which is there already.
@@ -235,11 +231,6 @@ void pack_matmuls(const ModelConfig& config, const Split& split, int32_t index, 
   }
 }
 
-void move_matmuls(const ModelConfig& config, const Split& split, int32_t index, LayerWeights& layer, Mover& move) {
-  for (const MatmulRow& row : kMatmuls)
-    if (layer[row.matmul].weight) move.part(layer[row.matmul], part_of(config, split, row, index));
-}
-
 void move_slot(LayerWeights& owner, KvWeights& kv, Mover& move) {
   move(kv.k_inverse);
   move(kv.v_inverse);
@@ -272,10 +263,7 @@ void walk(Weights& weights, const Split& split, Mover& move) {
   if (weights.classifier.weight) move(weights.classifier);
   for (int32_t index = 0; index < static_cast<int32_t>(weights.layers.size()); ++index) {
     LayerWeights& layer = weights.layers[static_cast<size_t>(index)];
-    if (weights.config.arithmetic() == 1)
-      pack_matmuls(weights.config, split, index, layer, move);
-    else
-      move_matmuls(weights.config, split, index, layer, move);
+    pack_matmuls(weights.config, split, index, layer, move);
     for (std::span<const float>& vector : layer.vectors) move(vector);
     if (layer.owns_slot) move_slot(layer, weights.slots[layer.config.kv_slot], move);
     move(layer.q_inverse);

@@ -9,7 +9,8 @@
 // Stages: `wgmma` checks one instruction of each kind against its description. `check FORM [FROM [TO]]` checks the
 // cases from number FROM to before TO; FORM is mma (both forms of the kernel for every chip), whole (Hopper, all chunks
 // of a row in one block), split (Hopper, chunks in several blocks), or reference (the CPU's part alone, to see how long
-// it takes). `times [FROM [TO]]` times the shapes.
+// it takes). `times [FROM [TO]]` times the shapes. `check-scaled` and `times-scaled` are for version 2 of the
+// arithmetic (attention_scaled.cu).
 //
 // Shares are of the practical ceilings of an H200: 1,000 TOP/s (its matrix units do twice the operations that are
 // counted), 4.40 TB/s. Operations are counted as in docs/arithmetic.md, 4 a visible key, row and channel; bytes are the
@@ -297,8 +298,14 @@ int main(int argc, char** argv) {
     checks(argv[2], number(3, 0), number(4, 1000));
   } else if (stage == "times") {
     timings(number(2, 0), number(3, 1000));
+  } else if (stage == "check-scaled") {
+    scaled_checks(number(2, 0), number(3, 1000));
+  } else if (stage == "times-scaled") {
+    scaled_times(argc > 2 ? argv[2] : "");
   } else {
-    std::printf("wgmma | check mma|whole|split|reference [FROM [TO]] | times [FROM [TO]]\n");
+    std::printf(
+        "wgmma | check mma|whole|split|reference [FROM [TO]] | times [FROM [TO]] | check-scaled [FROM [TO]] | "
+        "times-scaled [PART OF A NAME]\n");
     return 2;
   }
   if (std::fflush(stdout) != 0 || std::ferror(stdout)) {

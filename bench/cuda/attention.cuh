@@ -1,5 +1,5 @@
-// Code that both files of kaiju-bench-attention share (attention.cu, attention_check.cu): batches on the host and on
-// the GPU, memory for attention, the count of failures, and how the program continues after a case that faults.
+// Code that the files of kaiju-bench-attention share (attention*.cu): batches on the host and on the GPU, memory for
+// attention, the count of failures, and how the program continues after a case that faults.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -151,5 +151,8 @@ inline Chip this_chip() {
 // attention_check.cu
 void check_wgmma();
 void checks(const char* name, int from, int to);
+// attention_scaled.cu
+void scaled_checks(int from, int to);
+void scaled_times(const char* wanted);
 
 }  // namespace kaiju::cuda::bench

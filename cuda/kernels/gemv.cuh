@@ -4,8 +4,9 @@
 // share of the outputs, whose weights are contiguous. The warps of a block divide these weights equally, wherever
 // outputs begin, and add their partial sums in shared memory. So all multiprocessors read the same number of bytes, in
 // memory order. Weights are loaded kAhead pieces before they are multiplied, the first ones before the previous kernels
-// have ended. The next kernel may start only at the end, because its blocks would take memory bandwidth and be placed
-// unevenly. Bound: memory.
+// have ended; then too, kFetched more are fetched to the L2 cache, since memory is idle while a row is normed or gated.
+// The next kernel may start only at the end, because its blocks would take memory bandwidth and be placed unevenly.
+// Bound: memory.
 //
 // Few outputs, as in a classifier: the other kernels would have only a few thread blocks. Weights and rows are in the
 // L2 cache. Bound: latency.
@@ -26,7 +27,7 @@ constexpr int32_t kGemvOuts = (48 << 10) / 4;  // that a block has room for the 
 // With kNorm every block computes the norm of the whole row itself, which takes less time than another kernel.
 template <MatmulKind kKind, bool kNorm>
 __global__ void __launch_bounds__(kGemvThreads, 2) gemv_kernel(MatmulArgs args) {
-  constexpr int kAhead = 8;
+  constexpr int kAhead = 8, kFetched = 20;
   extern __shared__ __align__(16)
       uint8_t gemv_memory[];  // with kNorm the row's bytes, the row, and its partial sums; the block's sums
   auto* sums = reinterpret_cast<int32_t*>(gemv_memory + (kNorm ? norm_bytes(args.in) : 0));
@@ -42,6 +43,10 @@ __global__ void __launch_bounds__(kGemvThreads, 2) gemv_kernel(MatmulArgs args) 
 #pragma unroll
   for (int u = 0; u < kAhead; ++u)
     if (step + u < end) w[u] = load_once(weights + int64_t{step + u} * kGemvBytes);
+  constexpr int32_t kLine = 128, kLines = kFetched * kGemvBytes / kLine;  // 22 MB of 132 blocks
+  const int8_t* fetched = args.weight + int64_t{first} * args.in + int64_t{step + kAhead} * kGemvBytes;
+  for (int32_t line = lane; line < min(kLines, (end - step - kAhead) * (kGemvBytes / kLine)); line += 32)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(fetched + line * kLine));
   for (int32_t i = 32 * tid; i < outs; i += 32 * kGemvThreads)
     asm volatile("prefetch.global.L2 [%0];" ::"l"(args.scale + first + i));
   for (int32_t i = tid; i < outs; i += kGemvThreads) sums[i] = 0;

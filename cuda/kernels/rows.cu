@@ -1,80 +1,129 @@
 // The row operations of version 2 of the arithmetic; kaiju/arith/rows.hpp defines every bit of them. Bound: memory;
 // with few rows latency.
 //
-// A block of threads takes a row of the batch. Its warps transform pieces of the row in registers and store them, and
-// then the block quantises the row by the largest magnitude that was found. A head of queries, keys or values is one
-// warp's work.
+// A block of threads takes a row of the batch, or a cluster of blocks does, each a part of the row. Warps transform
+// pieces of the row in registers and keep them in shared memory. Once the largest magnitude is known, the block makes
+// bytes of them. So a row is read once, and only its bytes are written.
+#include <algorithm>
+
 #include "../tiles/dependent_launch.cuh"
-#include "../tiles/layout.cuh"
 #include "../tiles/peers.cuh"
-#include "../tiles/rms.cuh"
-#include "kaiju/arith/rows.hpp"
+#include "../tiles/sm90_cluster.cuh"
+#include "row_steps.cuh"
 
 namespace kaiju::cuda {
 namespace {
 
-constexpr auto kThreads = static_cast<int32_t>(arith::kRmsPartials);  // thread t owns partial sum t
-constexpr int32_t kWarps = kThreads / 32;
+constexpr int32_t kThreads = 256, kManyThreads = 1024;       // of a block; many where rows are few
 constexpr int32_t kPieceEach = 8, kPiece = 32 * kPieceEach;  // values that a warp transforms at once
-static_assert(kMostHadamard <= kPiece);
+static_assert(kMostHadamard <= kPiece && arith::kRmsPartials == kThreads);
+constexpr int32_t kMostParts = 8;               // blocks of a cluster that share a row
+constexpr int32_t kMostSharedBytes = 96 << 10;  // of a row; longer rows are kept in the operation's scratch memory
 
-__device__ __forceinline__ int32_t thread() { return static_cast<int32_t>(threadIdx.x); }
-__device__ __forceinline__ int32_t lane() { return thread() % 32; }
+__device__ __forceinline__ int32_t thread_count() { return static_cast<int32_t>(blockDim.x); }
+__device__ __forceinline__ int32_t row_of_block() { return static_cast<int32_t>(blockIdx.x); }
 
-// Lane l holds values l, l + 32, l + 64, ... of neighbours; each `block` of them are transformed.
-template <int kEach>
-__device__ __forceinline__ void hadamard(float (&x)[kEach], int32_t block) {
-#pragma unroll
-  for (int32_t stride = 1; stride < 32; stride *= 2) {
-    if (stride >= block) return;
-    const bool upper = (lane() & stride) != 0;
-#pragma unroll
-    for (int j = 0; j < kEach; ++j) {
-      const float other = __shfl_xor_sync(0xFFFFFFFFu, x[j], stride);
-      x[j] = upper ? arith::add(other, -x[j]) : arith::add(x[j], other);
-    }
-  }
-#pragma unroll
-  for (int stride = 1; stride < kEach; stride *= 2) {
-    if (32 * stride >= block) return;
-#pragma unroll
-    for (int j = 0; j < kEach; ++j) {
-      if ((j & stride) != 0) continue;
-      const float u = x[j], v = x[j + stride];
-      x[j] = arith::add(u, v);
-      x[j + stride] = arith::add(u, -v);
-    }
-  }
+// Values [first, end) of a row, which are a block's.
+struct Range {
+  int32_t first, end;
+};
+// Of `parts` blocks, whole pieces.
+__device__ __forceinline__ Range part_of_row(int32_t width, int32_t parts) {
+  const int32_t all = (width + kPiece - 1) / kPiece, part = static_cast<int32_t>(blockIdx.x) % parts;
+  return {all * part / parts * kPiece, min(all * (part + 1) / parts * kPiece, width)};
 }
 
-// Calls use(i, y) for every value y of the row after the transform; value(i) is what it was before.
-template <class Value, class Use>
-__device__ __forceinline__ void transform_row(int32_t width, int32_t block, Value&& value, Use&& use) {
-  for (int32_t first = thread() / 32 * kPiece + lane(); first - lane() < width; first += kThreads * kPieceEach) {
+// Calls use(i, y) for every value y of the range after the transform; make(load(i), i) is what it was before. All loads
+// of a piece are on their way before the first value is made, and a warp has read all of a piece before it uses any.
+template <class Load, class Make, class Use>
+__device__ __forceinline__ void transform_row(const Range& range, int32_t block, Load&& load, Make&& make, Use&& use) {
+  for (int32_t first = range.first + thread() / 32 * kPiece; first < range.end; first += thread_count() * kPieceEach) {
+    const auto place = [&](int j) { return first + lane() + 32 * j; };
+    decltype(load(0)) loaded[kPieceEach];
+#pragma unroll
+    for (int j = 0; j < kPieceEach; ++j) loaded[j] = load(min(place(j), range.end - 1));
     float x[kPieceEach];
 #pragma unroll
-    for (int j = 0; j < kPieceEach; ++j) x[j] = first + 32 * j < width ? value(first + 32 * j) : 0.0f;
+    for (int j = 0; j < kPieceEach; ++j) {
+      const float value = make(loaded[j], min(place(j), range.end - 1));
+      x[j] = place(j) < range.end ? value : 0.0f;
+    }
     hadamard(x, block);
+    __syncwarp();  // lanes beyond the end have read what another lane replaces
 #pragma unroll
     for (int j = 0; j < kPieceEach; ++j)
-      if (first + 32 * j < width) use(first + 32 * j, x[j]);
+      if (place(j) < range.end) use(place(j), x[j]);
   }
 }
 
-// Magnitudes as bits, which are ordered as the floats are.
-__device__ __forceinline__ uint32_t magnitude(float x) { return arith::bits_of(x) & 0x7FFFFFFFu; }
-__device__ __forceinline__ float largest_of(uint32_t most) {
-  const float largest = arith::float_of(most);
-  return largest < arith::kLeastMagnitude ? 0.0f : largest;
+// Calls use(i, load(i)) for every i of a row, a few loads at a time.
+template <class Load, class Use>
+__device__ __forceinline__ void for_row(int32_t width, Load&& load, Use&& use) {
+  constexpr int kAtOnce = 4;
+  for (int32_t first = thread(); first < width; first += kAtOnce * thread_count()) {
+    decltype(load(0)) loaded[kAtOnce];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) loaded[j] = load(min(first + j * thread_count(), width - 1));
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j)
+      if (const int32_t i = first + j * thread_count(); i < width) use(i, loaded[j]);
+  }
 }
+
+// Outputs of a row whose sums were loaded before: the scale of the row is loaded once.
+class RowOutputs {
+ public:
+  __device__ RowOutputs(const Outputs& y, int32_t row) : y_(y), scale_(y.scale ? y.scale[row] : 1.0f) {
+    const int32_t stride = y.stride > 0 ? y.stride : y.width;
+    sums_ = y.sums ? y.sums + int64_t{row} * stride : nullptr;
+  }
+  __device__ __forceinline__ float load(int32_t i) const { return sums_ ? sums_[i] : 0.0f; }
+  // As arith::output, of a loaded sum; not of wide ones.
+  __device__ __forceinline__ float operator()(float sum, int32_t i) const {
+    float value = y_.scale ? arith::mul(sum, scale_) : sum;
+    if (y_.bias) value = arith::add(value, y_.bias[i]);
+    if (y_.step == 0.0f) return value;
+    return arith::mul(static_cast<float>(arith::round_saturate(arith::mul(value, y_.inverse), -128.0f, 127.0f)),
+                      y_.step);
+  }
+
+ private:
+  const Outputs& y_;
+  const float* sums_;
+  float scale_;
+};
+
 // Of all threads of the block, which may then read what any of them has stored before.
 __device__ __forceinline__ uint32_t most_of_block(uint32_t most) {
-  __shared__ uint32_t of_warp[kWarps];
+  __shared__ uint32_t of_warp[kManyThreads / 32];
   most = __reduce_max_sync(0xFFFFFFFFu, most);
   if (lane() == 0) of_warp[thread() / 32] = most;
   __syncthreads();
-#pragma unroll
-  for (int w = 0; w < kWarps; ++w) most = max(most, of_warp[w]);
+  return __reduce_max_sync(0xFFFFFFFFu, lane() < thread_count() / 32 ? of_warp[lane()] : 0u);
+}
+
+// Once by every thread of a cluster before most_of_cluster(), which waits until all blocks have begun: no memory of a
+// block may be written before.
+__device__ __forceinline__ void begin_cluster(int32_t parts) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if (parts > 1) cluster_arrive();
+#endif
+}
+
+// Of all blocks of the cluster: each tells it to all.
+__device__ __forceinline__ uint32_t most_of_cluster(uint32_t most, int32_t parts) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  __shared__ uint32_t of_block[kMostParts];
+  cluster_wait();
+  if (thread() < parts) {
+    const auto place = static_cast<uint32_t>(__cvta_generic_to_shared(&of_block[cluster_rank()]));
+    asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(address_in(place, static_cast<uint32_t>(thread()))), "r"(most)
+                 : "memory");
+  }
+  __syncwarp();
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+  for (int32_t p = 0; p < parts; ++p) most = max(most, of_block[p]);
+#endif
   return most;
 }
 
@@ -105,55 +154,95 @@ __device__ __forceinline__ void leave(const SharedMost& shared) {
   ++shared.state[0];
 }
 
-// Row `row`, of the values value(i), to bytes. `x` [width] is scratch memory.
-template <class Value>
-__device__ __forceinline__ void quantise_row(float* x, int32_t width, const Quantiser& to, int32_t row, Value&& value,
-                                             const SharedMost& shared = {}) {
+// Values of a row between the transform and their bytes. Those that are rounded to bf16 are kept as such in shared
+// memory. `values` is the memory of value `first`.
+template <bool kShared>
+class Kept {
+ public:
+  __device__ Kept(void* values, bool bf16) : values_(values), bf16_(kShared && bf16) {}
+  __device__ __forceinline__ void put(int32_t i, float y) const {
+    if (bf16_)
+      static_cast<arith::bf16*>(values_)[i] = arith::to_bf16(y);
+    else
+      static_cast<float*>(values_)[i] = y;
+  }
+  // Four neighbours.
+  __device__ __forceinline__ float4 get(int32_t i) const {
+    if (!bf16_) return *reinterpret_cast<const float4*>(static_cast<const float*>(values_) + i);
+    const uint2 both = *reinterpret_cast<const uint2*>(static_cast<const arith::bf16*>(values_) + i);
+    return {arith::float_of(both.x << 16), arith::float_of(both.x & 0xFFFF0000u), arith::float_of(both.y << 16),
+            arith::float_of(both.y & 0xFFFF0000u)};
+  }
+
+ private:
+  void* values_;
+  bool bf16_;
+};
+
+__device__ __forceinline__ uint32_t packed_bytes(int32_t a, int32_t b, int32_t c, int32_t d) {
+  return __byte_perm(__byte_perm(static_cast<uint32_t>(a), static_cast<uint32_t>(b), 0x0040),
+                     __byte_perm(static_cast<uint32_t>(c), static_cast<uint32_t>(d), 0x0040), 0x5410);
+}
+
+// The range of row `row`, of the values make(load(i), i), to bytes. `parts` blocks of a cluster share the row.
+template <bool kShared, class Load, class Make>
+__device__ __forceinline__ void quantise_row(void* memory, const Range& range, int32_t width, const Quantiser& to,
+                                             int32_t row, int32_t parts, Load&& load, Make&& make,
+                                             const SharedMost* shared = nullptr) {
+  const Kept<kShared> kept(memory, to.bf16);
   uint32_t most = 0;
-  transform_row(width, to.hadamard, value, [&](int32_t i, float y) {
+  transform_row(range, to.hadamard, load, make, [&](int32_t i, float y) {
     if (to.bf16) y = arith::from_bf16(arith::to_bf16(y));
-    x[i] = y;
+    kept.put(i - range.first, y);
     most = max(most, magnitude(y));
   });
   most = most_of_block(most);
-  if (shared.count > 1) most = most_of_gpus(shared, row, most);
+  if (parts > 1) most = most_of_cluster(most, parts);
+  if (shared && shared->count > 1) most = most_of_gpus(*shared, row, most);
   const float largest = largest_of(most), steps = to.wide ? arith::kWideSteps : 127.0f;
   const bool constant = to.inverse != 0.0f;
   const float inverse = constant ? to.inverse : largest > 0.0f ? arith::divide(steps, largest) : 0.0f;
-  if (thread() == 0) to.scale[row] = constant ? 1.0f : arith::divide(largest, steps);
-  if (to.wide) {
-    int8_t* high = to.bytes + 2 * int64_t{row} * width;
-    for (int32_t i = thread(); i < width; i += kThreads) {
-      const int32_t whole = arith::round_saturate(arith::mul(x[i], inverse), -steps, steps), upper = (whole + 128) >> 8;
-      high[i] = static_cast<int8_t>(upper);
-      high[width + i] = static_cast<int8_t>(whole - 256 * upper);
+  if (thread() == 0 && range.first == 0) to.scale[row] = constant ? 1.0f : arith::divide(largest, steps);
+  const float least = constant ? -128.0f : to.wide ? -steps : -127.0f, upmost = to.wide ? steps : 127.0f;
+  int8_t* const bytes = to.bytes + (to.wide ? 2 : 1) * int64_t{row} * width;
+  for (int32_t i = range.first + 4 * thread(); i < range.end; i += 4 * thread_count()) {
+    const float4 y = kept.get(i - range.first);
+    const auto whole = [&](float x) { return arith::round_saturate(arith::mul(x, inverse), least, upmost); };
+    const int32_t w[4] = {whole(y.x), whole(y.y), whole(y.z), whole(y.w)};
+    if (to.wide) {
+      const auto high = [](int32_t x) { return (x + 128) >> 8; };
+      *reinterpret_cast<uint32_t*>(bytes + i) = packed_bytes(high(w[0]), high(w[1]), high(w[2]), high(w[3]));
+      *reinterpret_cast<uint32_t*>(bytes + width + i) = packed_bytes(w[0], w[1], w[2], w[3]);  // modulo 256
+    } else {
+      *reinterpret_cast<uint32_t*>(bytes + i) = packed_bytes(w[0], w[1], w[2], w[3]);
     }
-    return;
   }
-  const float least = constant ? -128.0f : -127.0f;
-  int8_t* bytes = to.bytes + int64_t{row} * width;
-  for (int32_t i = thread(); i < width; i += kThreads)
-    bytes[i] = static_cast<int8_t>(arith::round_saturate(arith::mul(x[i], inverse), least, 127.0f));
 }
 
-// 1/rms of the values value(i), each asked for once, by the thread that has i = thread() modulo kThreads.
-template <class Value>
-__device__ __forceinline__ float inverse_rms(int32_t width, float eps, Value&& value) {
-  __shared__ float partials[kThreads];
-  float sum = 0.0f;
-  for (int32_t i = thread(); i < width; i += kThreads) {
-    const float x = value(i);
-    sum = arith::fma(x, x, sum);
+// 1/rms of a row, whose values other threads may have stored just before.
+__device__ __forceinline__ float inverse_rms(const float* row, int32_t width, float eps) {
+  __shared__ float partials[arith::kRmsPartials];
+  __syncthreads();
+  if (thread() < kThreads) {  // thread t owns partial sum t
+    float sum = 0.0f;
+#pragma unroll 8
+    for (int32_t i = thread(); i < width; i += kThreads) sum = arith::fma(row[i], row[i], sum);
+    partials[thread()] = sum;
   }
-  partials[thread()] = sum;
   __syncthreads();
   return arith::norm_multiplier(fold_partials(partials), static_cast<float>(width), eps, 1.0f);
 }
-__device__ __forceinline__ float normed(float x, float r, const float* gain, int32_t i) {
-  return gain ? arith::mul(arith::mul(x, r), gain[i]) : arith::mul(x, r);
-}
 
-__device__ __forceinline__ int32_t row_of_block() { return static_cast<int32_t>(blockIdx.x); }
+__device__ __forceinline__ void* shared_row() {
+  extern __shared__ __align__(16) uint8_t row_memory[];
+  return row_memory;
+}
+// The memory of a row: shared memory, or its place in `scratch` [rows, stride].
+template <bool kShared>
+__device__ __forceinline__ float* memory_of_row(float* scratch, int32_t row, int32_t stride) {
+  if constexpr (kShared) return static_cast<float*>(shared_row());
+  return scratch + int64_t{row} * stride;
+}
 
 __global__ void __launch_bounds__(kThreads) embed_rows_kernel(const __grid_constant__ EmbedRows args) {
   let_next_start();
@@ -164,56 +253,102 @@ __global__ void __launch_bounds__(kThreads) embed_rows_kernel(const __grid_const
   const float factor = args.factor[from];
   float* x = args.x + int64_t{row} * args.width;
   transform_row(
-      args.width, args.hadamard, [&](int32_t i) { return arith::mul(static_cast<float>(bytes[i]), factor); },
+      {0, args.width}, args.hadamard, [&](int32_t i) { return bytes[i]; },
+      [&](int8_t byte, int32_t) { return arith::mul(static_cast<float>(byte), factor); },
       [&](int32_t i, float y) { x[i] = arith::residual(y, args.bf16); });
 }
 
-__global__ void __launch_bounds__(kThreads) norm_rows_kernel(const __grid_constant__ NormRows args) {
-  let_next_start();
-  wait_for_inputs();
-  const int32_t row = row_of_block();
-  const float* x = args.x + int64_t{row} * args.width;
-  const float r = inverse_rms(args.width, args.eps, [&](int32_t i) { return x[i]; });
-  quantise_row(args.scratch + int64_t{row} * args.width, args.width, args.to, row,
-               [&](int32_t i) { return normed(x[i], r, args.gain, i); });
+// The norm of a row in `kept`, in place, and its bytes.
+__device__ __forceinline__ void quantise_normed(float* kept, const NormRows& norm, int32_t row, int32_t width) {
+  const float r = inverse_rms(kept, width, norm.eps);
+  quantise_row<false>(
+      kept, {0, width}, width, norm.to, row, 1,
+      [&](int32_t i) { return float2{kept[i], norm.gain ? norm.gain[i] : 1.0f}; },
+      [&](float2 x, int32_t) { return normed(x.x, r, norm.gain ? &x.y : nullptr, 0); });
 }
 
-__global__ void __launch_bounds__(kThreads)
-    quantise_rows_kernel(const __grid_constant__ QuantiseRows args, const __grid_constant__ SharedMost most) {
+template <bool kShared>
+__global__ void norm_rows_kernel(const __grid_constant__ NormRows args) {
   let_next_start();
   wait_for_inputs();
-  const int64_t at = int64_t{row_of_block()} * args.width;
-  const float* x = args.values + at;
-  quantise_row((args.scratch ? args.scratch : args.values) + at, args.width, args.to, row_of_block(),
-               [&](int32_t i) { return x[i]; }, most);
-  leave(most);
+  const int32_t row = row_of_block(), width = args.width;
+  const float* x = args.x + int64_t{row} * width;
+  float* const kept = memory_of_row<kShared>(args.scratch, row, width);
+  for_row(width, [&](int32_t i) { return x[i]; }, [&](int32_t i, float value) { kept[i] = value; });
+  quantise_normed(kept, args, row, width);
 }
 
-__global__ void __launch_bounds__(kThreads)
-    gate_rows_kernel(const __grid_constant__ GateRows args, const __grid_constant__ SharedMost most) {
-  let_next_start();
-  wait_for_inputs();
-  const int32_t row = row_of_block(), width = args.ups.width;
-  quantise_row(
-      args.ups.sums + int64_t{row} * width, width, args.to, row, [&](int32_t i) { return arith::gated(args, row, i); },
-      most);
-  leave(most);
-}
-
-__global__ void __launch_bounds__(kThreads) add_rows_kernel(const __grid_constant__ AddRows args) {
+// Adds to the residual stream, and unless `norm` has no bytes computes the norm of the sums.
+template <bool kShared>
+__global__ void add_rows_kernel(const __grid_constant__ AddRows args, const __grid_constant__ NormRows norm) {
   let_next_start();
   wait_for_inputs();
   const int32_t row = row_of_block(), width = args.y.width;
-  float *x = args.x + int64_t{row} * width, *y = args.y.sums + int64_t{row} * width;
-  const auto add = [&](int32_t i, float value) {
-    x[i] = arith::residual(arith::mul(arith::add(x[i], value), args.factor), args.bf16);
+  float* const x = args.x + int64_t{row} * width;
+  float* const kept = memory_of_row<kShared>(norm.scratch, row, width);
+  const RowOutputs outputs(args.y, row);
+  const auto add = [&](int32_t i, float before, float y) {
+    x[i] = kept[i] = arith::residual(arith::mul(arith::add(before, y), args.factor), args.bf16);
   };
-  if (!args.norms) {
-    for (int32_t i = thread(); i < width; i += kThreads) add(i, arith::output(args.y, row, i));
-    return;
+  if (args.norms) {
+    for_row(
+        width, [&](int32_t i) { return outputs.load(i); }, [&](int32_t i, float sum) { kept[i] = outputs(sum, i); });
+    const float r = inverse_rms(kept, width, args.eps);
+    for_row(
+        width, [&](int32_t i) { return float2{x[i], args.gain ? args.gain[i] : 1.0f}; },
+        [&](int32_t i, float2 l) { add(i, l.x, normed(kept[i], r, args.gain ? &l.y : nullptr, 0)); });
+  } else {
+    for_row(
+        width, [&](int32_t i) { return float2{x[i], outputs.load(i)}; },
+        [&](int32_t i, float2 l) { add(i, l.x, outputs(l.y, i)); });
   }
-  const float r = inverse_rms(width, args.eps, [&](int32_t i) { return y[i] = arith::output(args.y, row, i); });
-  for (int32_t i = thread(); i < width; i += kThreads) add(i, normed(y[i], r, args.gain, i));
+  if (norm.to.bytes != nullptr) quantise_normed(kept, norm, row, width);
+}
+
+template <bool kShared>
+__global__ void __launch_bounds__(kThreads)
+    quantise_rows_kernel(const __grid_constant__ QuantiseRows args, const __grid_constant__ SharedMost most,
+                         int32_t parts) {
+  begin_cluster(parts);
+  let_next_start();
+  wait_for_inputs();
+  const int32_t row = row_of_block() / parts;
+  const Range range = part_of_row(args.width, parts);
+  const float* x = args.values + int64_t{row} * args.width;
+  float* const scratch = (args.scratch ? args.scratch : args.values) + range.first;
+  quantise_row<kShared>(
+      memory_of_row<kShared>(scratch, row, args.width), range, args.width, args.to, row, parts,
+      [&](int32_t i) { return x[i]; }, [](float y, int32_t) { return y; }, &most);
+  leave(most);
+}
+
+// As arith::gated, of loaded values.
+__device__ __forceinline__ float gated(Gate gate, float x, float up) {
+  if (gate == Gate::kSquaredRelu) {
+    const float positive = up > 0.0f ? up : 0.0f;
+    return arith::bounded(arith::mul(positive, positive));
+  }
+  return arith::bounded(arith::mul(gate == Gate::kSilu ? arith::silu(x) : arith::gelu(x), up));
+}
+
+template <bool kShared>
+__global__ void __launch_bounds__(kThreads)
+    gate_rows_kernel(const __grid_constant__ GateRows args, const __grid_constant__ SharedMost most, int32_t parts) {
+  begin_cluster(parts);
+  let_next_start();
+  wait_for_inputs();
+  const int32_t row = row_of_block() / parts, width = args.ups.width;
+  const Range range = part_of_row(width, parts);
+  float* const scratch = args.ups.sums + range.first;
+  const RowOutputs gates(args.gates, row), ups(args.ups, row);
+  quantise_row<kShared>(
+      memory_of_row<kShared>(scratch, row, args.ups.stride > 0 ? args.ups.stride : width), range, width, args.to, row,
+      parts, [&](int32_t i) { return float2{gates.load(i), ups.load(i)}; },
+      [&](float2 sums, int32_t i) {
+        return gated(args.gate, args.gates.sums ? gates(sums.x, i) : 0.0f, ups(sums.y, i));
+      },
+      &most);
+  leave(most);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -226,141 +361,39 @@ __global__ void __launch_bounds__(kThreads)
   args.out[int64_t{row} * args.y.width + i] = args.cap != 0.0f ? arith::soft_cap(value, args.cap) : value;
 }
 
-// ---- heads ----
+// ---- launches ----
 
-// A head of 32 * kEach channels in a warp: lane l has channels l, l + 32, l + 64, ...
-template <int kEach>
-class Head {
- public:
-  // The head's outputs, normed if asked for.
-  __device__ __forceinline__ void load(const Outputs& y, int32_t row, int32_t head, bool norms, const float* gain,
-                                       float eps) {
-#pragma unroll
-    for (int j = 0; j < kEach; ++j) x_[j] = arith::output(y, row, head * kDim + channel(j));
-    if (!norms) return;
-    const float r = inverse_rms(eps);
-#pragma unroll
-    for (int j = 0; j < kEach; ++j) x_[j] = normed(x_[j], r, gain, channel(j));
-  }
-  __device__ __forceinline__ void rotate(const arith::CosSin* angles) {
-#pragma unroll
-    for (int j = 0; j < kEach / 2; ++j) arith::rotate(x_[j], x_[j + kEach / 2], angles[channel(j)]);
-  }
-  __device__ __forceinline__ void multiply(const float* factor) {
-#pragma unroll
-    for (int j = 0; j < kEach; ++j) x_[j] = arith::mul(x_[j], factor[channel(j)]);
-  }
-  __device__ __forceinline__ void transform(int32_t block) { hadamard(x_, block); }
-  __device__ __forceinline__ float largest() const {
-    uint32_t most = 0;
-#pragma unroll
-    for (int j = 0; j < kEach; ++j) most = max(most, magnitude(x_[j]));
-    return largest_of(__reduce_max_sync(0xFFFFFFFFu, most));
-  }
-  // Calls store(channel, byte).
-  template <class Store>
-  __device__ __forceinline__ void quantise(float inverse, Store&& store) const {
-#pragma unroll
-    for (int j = 0; j < kEach; ++j) store(channel(j), arith::quantise(x_[j], inverse));
-  }
-
- private:
-  static constexpr int32_t kDim = 32 * kEach;
-  __device__ static int32_t channel(int j) { return 32 * j + lane(); }
-
-  __device__ __forceinline__ float inverse_rms(float eps) const {
-    constexpr int kSums = static_cast<int>(arith::kRmsPartials) / 32;
-    float sum[kSums] = {};  // partial sums l, l + 32, l + 64, ...
-#pragma unroll
-    for (int j = 0; j < kEach; ++j) sum[j % kSums] = arith::fma(x_[j], x_[j], sum[j % kSums]);
-#pragma unroll
-    for (int width = kSums / 2; width > 0; width /= 2)
-#pragma unroll
-      for (int j = 0; j < width; ++j) sum[j] = arith::add(sum[j], sum[j + width]);
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
-      sum[0] = arith::add(sum[0], __shfl_xor_sync(0xFFFFFFFFu, sum[0], distance));
-    return arith::norm_multiplier(sum[0], static_cast<float>(kDim), eps, 1.0f);
-  }
-
-  float x_[kEach];
-};
-
-__device__ __forceinline__ int64_t item_of_warp() { return int64_t{blockIdx.x} * kWarps + thread() / 32; }
-
-template <int kEach>
-__global__ void __launch_bounds__(kThreads) query_rows_kernel(const __grid_constant__ QueryRows args) {
-  let_next_start();
-  wait_for_inputs();
-  const int64_t item = item_of_warp();
-  if (item >= int64_t{args.rows} * args.heads) return;
-  const auto row = static_cast<int32_t>(item / args.heads), h = static_cast<int32_t>(item % args.heads);
-  constexpr int32_t kDim = 32 * kEach;
-  Head<kEach> head;
-  head.load(args.q, row, h, args.norms, args.gain, args.eps);
-  head.rotate(args.angles + int64_t{row} * (kDim / 2));
-  head.multiply(args.key_step + int64_t{h * args.kv_heads / args.heads} * kDim);
-  head.transform(args.hadamard);
-  const float largest = head.largest();
-  int8_t* to = args.bytes + item * kDim;
-  head.quantise(largest > 0.0f ? arith::divide(127.0f, largest) : 0.0f, [&](int32_t i, int8_t byte) { to[i] = byte; });
-  if (lane() == 0) args.z[item] = arith::mul(largest, args.factor);
+// A kernel <true> that keeps a row of so many bytes in shared memory, or <false> if the row is too long.
+template <class Kernel, class... Arguments>
+cudaError_t launch_row(cudaStream_t stream, const Chip& chip, Kernel shared, Kernel other, int32_t row_bytes,
+                       LaunchShape shape, const Arguments&... arguments) {
+  if (row_bytes > kMostSharedBytes) return launch(stream, chip, other, shape, arguments...);
+  shape.shared_bytes = row_bytes;
+  constexpr int32_t kUnasked = 40 << 10;  // what a launch may have unasked, beside the kernel's own
+  if (row_bytes > kUnasked)
+    if (const cudaError_t error =
+            cudaFuncSetAttribute(shared, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostSharedBytes);
+        error != cudaSuccess)
+      return error;
+  return launch(stream, chip, shared, shape, arguments...);
 }
 
-// An item: (row, KV head, key or value).
-template <int kEach>
-__global__ void __launch_bounds__(kThreads)
-    append_rows_kernel(const __grid_constant__ KeyValueRows args, const BatchSegment* segments,
-                       const int32_t* row_segment, const int32_t* positions, int64_t items, KvSlot kv) {
-  let_next_start();
-  wait_for_inputs();
-  const int64_t item = item_of_warp();
-  if (item >= items) return;
-  const bool is_value = item % 2 != 0;
-  const auto row = static_cast<int32_t>(item / 2 / args.kv_heads), g = static_cast<int32_t>(item / 2 % args.kv_heads);
-  const BatchSegment& segment = segments[row_segment[row]];
-  const int32_t position = positions[row], token = position % kBlockTokens;
-  if (kv.kind == BlockKind::kGlobal && position < segment.write_from) return;
-  const BlockId block = segment.table[static_cast<int32_t>(kv.kind)][position / kBlockTokens];
+// Threads for each of so many rows that need a whole block.
+int32_t threads_for(int32_t rows) { return rows <= 264 ? kManyThreads : kThreads; }
 
-  constexpr int32_t kDim = 32 * kEach;
-  Head<kEach> head;
-  if (is_value) {
-    head.load(args.v, row, g, args.value_norms, nullptr, args.eps);
-    head.multiply(args.value_inverse + int64_t{g} * kDim);
-  } else {
-    head.load(args.k, row, g, args.key_norms, args.key_gain, args.eps);
-    head.rotate(args.angles + int64_t{row} * (kDim / 2));
-    head.multiply(args.key_inverse + int64_t{g} * kDim);
-    head.transform(args.hadamard);
-  }
-  const float largest = head.largest();
-  const arith::bf16 scale = arith::to_bf16(args.constant_scales ? 1.0f : arith::divide(largest, 127.0f));
-  const float inverse = scale != 0 ? arith::divide(1.0f, arith::from_bf16(scale)) : 0.0f;
-  if (lane() == 0) (is_value ? kv.value_scales(block, g) : kv.key_scales(block, g))[token] = scale;
-  auto* to = reinterpret_cast<int8_t*>(is_value ? kv.values(block, g) : kv.keys(block, g));
-  head.quantise(inverse,
-                [&](int32_t i, int8_t byte) { to[is_value ? value_byte(kDim, token, i) : key_byte(token, i)] = byte; });
+// Blocks that share each of so many rows.
+int32_t parts_for(const Chip& chip, int32_t rows, int32_t width, const SharedMost& most) {
+  if (chip.capability < 90 || most.count > 1) return 1;
+  const int32_t wanted = rows <= 64 ? kMostParts : rows <= 256 ? 2 : 1;
+  return std::min(wanted, (width + kPiece - 1) / kPiece);
+}
+// Bytes of the longest part that a block keeps.
+int32_t part_bytes(const Quantiser& to, int32_t width, int32_t parts) {
+  const int32_t pieces_each = ((width + kPiece - 1) / kPiece + parts - 1) / parts;
+  return pieces_each * kPiece * (to.bf16 ? 2 : 4);
 }
 
-int64_t blocks_of(int64_t items, int32_t each) { return (items + each - 1) / each; }
-
-// Calls launch_head.operator()<kEach>() for heads of 32 * kEach channels.
-template <class Launch>
-cudaError_t for_head_dim(int32_t head_dim, Launch&& launch_head) {
-  switch (head_dim) {
-    case 64:
-      return launch_head.template operator()<2>();
-    case 128:
-      return launch_head.template operator()<4>();
-    case 256:
-      return launch_head.template operator()<8>();
-    case 512:
-      return launch_head.template operator()<16>();
-    default:
-      return cudaErrorInvalidValue;
-  }
-}
+int32_t f32_bytes(int32_t width) { return width * static_cast<int32_t>(sizeof(float)); }
 
 }  // namespace
 
@@ -371,42 +404,40 @@ cudaError_t embed_rows(cudaStream_t stream, const Chip& chip, const EmbedRows& a
 
 cudaError_t norm_rows(cudaStream_t stream, const Chip& chip, const NormRows& args) {
   if (args.to.hadamard > kMostHadamard) return cudaErrorInvalidValue;
-  return launch(stream, chip, norm_rows_kernel, {args.rows, kThreads}, args);
+  return launch_row(stream, chip, norm_rows_kernel<true>, norm_rows_kernel<false>, f32_bytes(args.width),
+                    {args.rows, threads_for(args.rows)}, args);
 }
 
 cudaError_t quantise_rows(cudaStream_t stream, const Chip& chip, const QuantiseRows& args, const SharedMost& most) {
   if (args.to.hadamard > kMostHadamard) return cudaErrorInvalidValue;
-  return launch(stream, chip, quantise_rows_kernel, {args.rows, kThreads}, args, most);
+  const int32_t parts = parts_for(chip, args.rows, args.width, most);
+  return launch_row(stream, chip, quantise_rows_kernel<true>, quantise_rows_kernel<false>,
+                    part_bytes(args.to, args.width, parts), {int64_t{args.rows} * parts, kThreads, 0, parts}, args,
+                    most, parts);
 }
 
 cudaError_t gate_rows(cudaStream_t stream, const Chip& chip, const GateRows& args, const SharedMost& most) {
   if (args.to.hadamard > kMostHadamard) return cudaErrorInvalidValue;
-  return launch(stream, chip, gate_rows_kernel, {args.rows, kThreads}, args, most);
+  const int32_t width = args.ups.width, parts = parts_for(chip, args.rows, width, most);
+  return launch_row(stream, chip, gate_rows_kernel<true>, gate_rows_kernel<false>, part_bytes(args.to, width, parts),
+                    {int64_t{args.rows} * parts, kThreads, 0, parts}, args, most, parts);
 }
 
 cudaError_t add_rows(cudaStream_t stream, const Chip& chip, const AddRows& args) {
-  return launch(stream, chip, add_rows_kernel, {args.rows, kThreads}, args);
+  NormRows none;
+  none.scratch = args.y.sums;
+  return add_norm_rows(stream, chip, args, none);
+}
+
+cudaError_t add_norm_rows(cudaStream_t stream, const Chip& chip, const AddRows& args, const NormRows& norm) {
+  if (norm.to.hadamard > kMostHadamard) return cudaErrorInvalidValue;
+  return launch_row(stream, chip, add_rows_kernel<true>, add_rows_kernel<false>, f32_bytes(args.y.width),
+                    {args.rows, threads_for(args.rows)}, args, norm);
 }
 
 cudaError_t logit_rows(cudaStream_t stream, const Chip& chip, const LogitRows& args) {
-  const auto blocks_of_row = static_cast<int32_t>(blocks_of(args.y.width, kThreads));
+  const auto blocks_of_row = (args.y.width + kThreads - 1) / kThreads;
   return launch(stream, chip, logit_rows_kernel, {int64_t{args.rows} * blocks_of_row, kThreads}, args, blocks_of_row);
-}
-
-cudaError_t query_rows(cudaStream_t stream, const Chip& chip, const QueryRows& args) {
-  return for_head_dim(args.head_dim, [&]<int kEach>() {
-    return launch(stream, chip, query_rows_kernel<kEach>,
-                  {blocks_of(int64_t{args.rows} * args.heads, kWarps), kThreads}, args);
-  });
-}
-
-cudaError_t append_rows(cudaStream_t stream, const Chip& chip, const KeyValueRows& args, const Batch& batch,
-                        const KvSlot& kv) {
-  const int64_t items = int64_t{2} * batch.row_count * args.kv_heads;
-  return for_head_dim(args.head_dim, [&]<int kEach>() {
-    return launch(stream, chip, append_rows_kernel<kEach>, {blocks_of(items, kWarps), kThreads}, args,
-                  batch.segments.data(), batch.row_segment.data(), batch.positions.data(), items, kv);
-  });
 }
 
 }  // namespace kaiju::cuda

@@ -103,7 +103,11 @@ cudaError_t launch_mma(cudaStream_t stream, const Chip& chip, typename Shape::Wo
   work.heads = work.args.heads / kv.kv_heads;
   work.single_from = segments - single_segments(batch);
   work.tiles = tiles;
-  work.pieces = units < tiles ? 1 : std::clamp(Shape::kBlocks * chip.multiprocessors / tiles, 1, most_chunks);
+  const int32_t at_once = Shape::kBlocks * chip.multiprocessors;
+  int32_t pieces = at_once / tiles;
+  // With more tiles than run at once, pieces even out the last round.
+  if (Shape::kScaled && pieces == 0 && batch.row_count == segments) pieces = (3 * at_once + tiles - 1) / tiles;
+  work.pieces = units < tiles ? 1 : std::clamp(pieces, 1, most_chunks);
   work.kept_each = units / tiles * (kAttentionTileRows / Shape::kRows);
   work.kept = reinterpret_cast<float4*>(scratch.sums);
   work.parts = scratch.parts;

@@ -81,7 +81,7 @@ struct MmaShape {
 template <class Shape>
 struct ScalesShared {
   float largest[Shape::kWarps][Shape::kRows];  // scale of a value that a row sees
-  float z[Shape::kRows];
+  float z[Shape::kRows], least_difference[Shape::kRows];
 };
 struct NoScales {};
 
@@ -105,6 +105,12 @@ class MmaScores {
   using Scores = int32_t[kTiles][8][4];  // of a block of keys
   using Maxima = int32_t[kTiles][2];
   static constexpr int32_t kLeast = INT32_MIN;  // of a row that sees nothing
+  // What a score's sum begins with. With scales the bits of kRoundBias: the sum is then a float that exceeds the score
+  // by kRoundBias, as long as scores are below 2^22, and one fma makes score * scale of it, rounded once.
+  static constexpr int32_t kStart = Shape::kScaled && kHeadDim <= 256 ? kBiasBits : 0;
+  static_assert(kStart == 0 || 127 * 127 * kHeadDim < 4194304);
+  // Exact: a scale is a bf16.
+  __device__ static float offset_of(float scale) { return arith::mul(-arith::kRoundBias, scale); }
 
   __device__ MmaScores(const MmaWork& work, const RowTile& tile, MmaShared<Shape>& shared)
       : work_(work), tile_(tile), shared_(shared) {
@@ -183,18 +189,24 @@ class MmaScores {
     }
   }
 
-  // Operands of two products, of 32 bytes of the summed index each: 16 rows, 8 columns.
+  // Operands of some products, of 32 bytes of the summed index each: 16 rows, 8 columns.
   using Left = uint32_t[2][4];
   using Right = uint32_t[2][2];
   using Piece = uint4[kRows];
-  __device__ static void load_left(Left& a, const Piece* pieces, int32_t row) {
+  // Products whose keys are loaded together: with two, more loads are on their way; with one, registers are left.
+  static constexpr int kProducts = Shape::kScaled && Shape::kBlocks > 1 ? 1 : 2;
+  template <int kCount>
+  __device__ static void load_left(uint32_t (&a)[kCount][4], const Piece* pieces, int32_t row) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) load_matrices(a[i], shared_address(&pieces[2 * i + lane() / 16][row + lane() % 16]));
+    for (int i = 0; i < kCount; ++i)
+      load_matrices(a[i], shared_address(&pieces[2 * i + lane() / 16][row + lane() % 16]));
   }
   // Of a matrix of `rows` rows, in columns.
-  __device__ static void load_right(Right& b, const std::byte* matrix, int32_t rows, int32_t piece, int32_t row) {
+  template <int kCount>
+  __device__ static void load_right(uint32_t (&b)[kCount][2], const std::byte* matrix, int32_t rows, int32_t piece,
+                                    int32_t row) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
+    for (int i = 0; i < 2 * kCount; ++i)
       b[i / 2][i % 2] = reinterpret_cast<const uint32_t*>(matrix)[((piece + i) * rows + row + g()) * 4 + t()];
   }
   template <Sign kLeft>
@@ -211,19 +223,18 @@ class MmaScores {
 #pragma unroll
         for (int n = 0; n < 8; ++n)
 #pragma unroll
-          for (int i = 0; i < 4; ++i) s[k][m][n][i] = 0;
+          for (int i = 0; i < 4; ++i) s[k][m][n][i] = kStart;
       if (!is_seen(block)) continue;
       const std::byte* keys = half_block(ids_, block, 0);
 #pragma unroll
-      for (int j = 0; j < kHeadDim / 64; ++j) {
-        Right key[8];
+      for (int j = 0; j < kHeadDim / (32 * kProducts); ++j) {
+        uint32_t key[8][kProducts][2], q[kTiles][kProducts][4];
 #pragma unroll
-        for (int n = 0; n < 8; ++n) load_right(key[n], keys, kBlockTokens, 4 * j, 8 * n);
-        Left q[kTiles];
+        for (int n = 0; n < 8; ++n) load_right(key[n], keys, kBlockTokens, 2 * kProducts * j, 8 * n);
 #pragma unroll
-        for (int m = 0; m < kTiles; ++m) load_left(q[m], &shared_.queries[4 * j], 16 * m);
+        for (int m = 0; m < kTiles; ++m) load_left(q[m], &shared_.queries[2 * kProducts * j], 16 * m);
 #pragma unroll
-        for (int i = 0; i < 2; ++i)
+        for (int i = 0; i < kProducts; ++i)
 #pragma unroll
           for (int n = 0; n < 8; ++n)
 #pragma unroll

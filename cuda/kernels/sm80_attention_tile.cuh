@@ -64,7 +64,8 @@ class MmaAttention : ScoresOf<Shape> {
 #pragma unroll
         for (int m = 0; m < kTiles; ++m) {
 #pragma unroll
-          for (int n = 0; n < kColumns; ++n) o[c][m][n] = __ldcg(from + (m * kColumns + n) * Shape::kThreads);
+          for (int n = 0; n < kColumns; ++n)
+            o[c][m][n] = is_row(m) ? __ldcg(from + (m * kColumns + n) * Shape::kThreads) : float4{};
 #pragma unroll
           for (int r = 0; r < 2; ++r)
             part[c][m][r] = __ldcg(reinterpret_cast<const int2*>(work_.parts + at * kRows + row_of(m, r)));
@@ -92,6 +93,9 @@ class MmaAttention : ScoresOf<Shape> {
   }
 
  private:
+  // Whether this thread has a row of the tile in a product of 16 rows.
+  __device__ bool is_row(int m) const { return tile_.first_row + row_of(m, 0) < tile_.rows; }
+
   // `factor` [kv_heads, head_dim], out [rows, heads, head_dim].
   template <class Out>
   __device__ __forceinline__ void finish_with(const float* factor, Out* out) {
@@ -149,6 +153,22 @@ class MmaAttention : ScoresOf<Shape> {
               Base::template multiply<Sign::kUnsigned>(sums[h][m][n], w[h][i], value[n][i]);
       }
     };
+    if constexpr (Shape::kScaled && kColumns <= 2) {  // registers are left: three blocks are on their way
+      constexpr int kAhead = 4;
+      Right value[kAhead][kColumns];
+      const int32_t begin = begin_block(chunk);
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) load(value[i], min(begin + i, end - 1));
+#pragma unroll 1
+      for (int32_t block = begin; block < end; block += kAhead)
+#pragma unroll
+        for (int i = 0; i < kAhead; ++i) {
+          if (block + i >= end) break;
+          add(value[i], block + i);
+          if (block + i + kAhead < end) load(value[i], block + i + kAhead);
+        }
+      return;
+    }
     Right even[kColumns], odd[kColumns];
     load(even, begin_block(chunk));
 #pragma unroll 1
@@ -199,7 +219,8 @@ class MmaAttention : ScoresOf<Shape> {
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
 #pragma unroll
-      for (int n = 0; n < kColumns; ++n) to[(m * kColumns + n) * Shape::kThreads] = o[m][n];
+      for (int n = 0; n < kColumns; ++n)
+        if (is_row(m)) to[(m * kColumns + n) * Shape::kThreads] = o[m][n];
 #pragma unroll
       for (int r = 0; r < 2; ++r)
         if (first_channel() == 0 && t() == 0)

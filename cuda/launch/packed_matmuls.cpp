@@ -10,15 +10,12 @@ namespace kaiju::cuda {
 std::vector<PackedMatmul> packed_matmuls_of(const ModelConfig& config, int32_t layer) {
   std::vector<PackedMatmul> all;
   for (const LayerMatmul& matmul : matmuls_of(config, layer)) {
-    if (config.arithmetic() == 2) {
-      all.push_back({matmul.row->input, Operation::kLinear, matmul.out, matmul.in});
-      continue;
-    }
+    const Operation operation = config.arithmetic() == 2 ? Operation::kLinear : matmul.row->operation;
     const auto same = std::find_if(all.begin(), all.end(), [&](const PackedMatmul& packed) {
-      return packed.input == matmul.row->input && packed.operation == matmul.row->operation;
+      return packed.input == matmul.row->input && packed.operation == operation;
     });
     if (same == all.end())
-      all.push_back({matmul.row->input, matmul.row->operation, matmul.out, matmul.in});
+      all.push_back({matmul.row->input, operation, matmul.out, matmul.in});
     else
       same->out += matmul.out;
   }

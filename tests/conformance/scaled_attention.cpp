@@ -174,6 +174,23 @@ TEST_CASE("attention with scales folds the chunks of a long history in order, wh
   }
 }
 
+// Enough of both for the kernels that a GPU keeps for them.
+TEST_CASE("attention with scales of long prompts and of many sequences gives the reference's bits") {
+  uint64_t seed = seed_of_run() + 4000;
+  for (const int32_t head_dim : {64, 128, 256}) {
+    const int32_t tokens = head_dim == 256 ? 160 : 300;
+    check(seed++, {head_dim, 1, 16, head_dim == 128 ? 100 : 0}, {tokens, tokens - 20},
+          {{0, tokens}, {20, tokens - 40}});
+    std::vector<int32_t> lengths;
+    Rows rows;
+    for (int32_t i = 0; i < 9; ++i) {
+      lengths.push_back(1 + 140 * i);
+      rows.push_back({140 * i, 1});
+    }
+    check(seed++, {head_dim, 2, 8, head_dim == 64 ? 600 : 0}, lengths, rows);
+  }
+}
+
 TEST_CASE("positions below write_from keep their keys, values and scales") {
   Random random(7);
   const int32_t length = 100;

@@ -28,6 +28,7 @@ struct Outputs {
   const float* scale = nullptr;  // [rows]; null: 1
   const float* bias = nullptr;   // [width] or null
   int32_t width = 0;
+  int32_t stride = 0;  // values from row to row, where outputs of several matrices lie side by side; 0: width
   bool wide = false;
   float step = 0.0f, inverse = 0.0f;  // inverse: 1 / step
 };

@@ -65,8 +65,9 @@ inline void quantise_row(float* x, int32_t width, const Quantiser& to, int64_t r
 }
 
 KAIJU_HOST_DEVICE inline float output(const Outputs& y, int64_t row, int32_t n) {
-  const float sum = y.wide ? fma(256.0f, y.sums[2 * row * y.width + n], y.sums[(2 * row + 1) * y.width + n])
-                           : y.sums[row * y.width + n];
+  const int64_t stride = y.stride > 0 ? y.stride : y.width;
+  const float sum =
+      y.wide ? fma(256.0f, y.sums[2 * row * stride + n], y.sums[(2 * row + 1) * stride + n]) : y.sums[row * stride + n];
   float value = y.scale ? mul(sum, y.scale[row]) : sum;
   if (y.bias) value = add(value, y.bias[n]);
   if (y.step != 0.0f) value = mul(static_cast<float>(round_saturate(mul(value, y.inverse), -128.0f, 127.0f)), y.step);

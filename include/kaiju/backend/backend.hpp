@@ -153,6 +153,16 @@ template <class B>
 concept ProjectsPacked = requires(B& backend, const PackedProjection& projection, const Batch& batch,
                                   const KvSlot& kv) { backend.project(projection, batch, kv); };
 
+// What ProjectsPacked is in version 2 of the arithmetic: matrices that read the same site are multiplied as one (the
+// outputs lie side by side: Outputs::stride), and operations that follow one another are one operation.
+template <class B>
+concept FusesRows =
+    ProjectsPacked<B> && requires(B& backend, const AddRows& add, const NormRows& norm, const QueryRows& queries,
+                                  const KeyValueRows& kept, const Batch& batch, const KvSlot& kv) {
+      backend.add_norm_rows(add, norm);                // add_rows(add), then norm_rows(norm) of the same stream
+      backend.project_rows(queries, kept, batch, kv);  // append_rows(kept, batch, kv), then query_rows(queries)
+    };
+
 // A ModelBackend that can also sample tokens, one row at a time.
 template <class B>
 concept Backend = ModelBackend<B> && requires(B& backend, const SampleArgs& sample, SampledToken& token) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <initializer_list>
 #include <vector>
 
 #include "kaiju/backend/backend.hpp"
@@ -41,9 +42,33 @@ Outputs multiply(B& backend, const Linear& matrix, int32_t rows, const Workspace
   return outputs(matrix, w, sums);
 }
 
+// A matrix that reads a site, with room for its outputs.
+struct Reader {
+  Matmul matmul;
+  Outputs* y;
+  float* sums;  // if the backend has packed matrices, that of the first reader is room for the outputs of all
+};
+
+// Multiplies the bytes in Room::kBytes by all matrices that read `site`.
 template <ScaledBackend B>
-void norm(B& backend, const Weights& model, const float* x, std::span<const float> gain, int32_t rows,
-          const Workspace& w, const Quantiser& to) {
+void multiply_all(B& backend, const LayerWeights& layer, Site site, std::initializer_list<Reader> readers, int32_t rows,
+                  const Workspace& w) {
+  if constexpr (FusesRows<B>) {
+    const Linear& packed = layer.packed_at(site);
+    float* const sums = readers.begin()->sums;
+    backend.linear(packed, w.at<int8_t>(Room::kBytes), rows, packed.scale, sums);
+    for (const Reader& reader : readers) {
+      const Linear& matrix = layer[reader.matmul];
+      *reader.y = outputs(matrix, w, sums + (matrix.weight - packed.weight) / matrix.in);
+      reader.y->stride = packed.out;
+    }
+  } else {
+    for (const Reader& reader : readers) *reader.y = multiply(backend, layer[reader.matmul], rows, w, reader.sums);
+  }
+}
+
+inline NormRows norm_args(const Weights& model, const float* x, std::span<const float> gain, int32_t rows,
+                          const Workspace& w, const Quantiser& to) {
   NormRows args;
   args.x = x;
   args.rows = rows;
@@ -52,13 +77,24 @@ void norm(B& backend, const Weights& model, const float* x, std::span<const floa
   args.gain = gain.data();
   args.scratch = w.at<float>(Room::kQ);
   args.to = to;
-  backend.norm_rows(args);
+  return args;
 }
 
-// Adds the outputs of a sublayer to the residual stream. `norms`: after a norm.
+// The norm before a sublayer, whose first matmuls read its bytes.
+inline NormRows attention_norm(const Weights& model, const LayerWeights& layer, int32_t rows, const Workspace& w) {
+  return norm_args(model, w.at<float>(Room::kStream), layer[Vector::kAttentionGain], rows, w,
+                   quantiser(model.config.shape, w, layer.step(Vector::kAttentionInStep)));
+}
+inline NormRows feed_forward_norm(const Weights& model, const LayerWeights& layer, int32_t rows, const Workspace& w) {
+  return norm_args(model, w.at<float>(Room::kStream), layer[Vector::kFfnGain], rows, w,
+                   quantiser(model.config.shape, w, layer.step(Vector::kFfnInStep)));
+}
+
+// Adds the outputs of a sublayer to the residual stream, and computes the norm before the next sublayer unless `next`
+// is null. `norms`: after a norm.
 template <ScaledBackend B>
 void add(B& backend, const Weights& model, const Outputs& y, bool norms, std::span<const float> post_gain, float factor,
-         int32_t rows, const Workspace& w) {
+         int32_t rows, const Workspace& w, const NormRows* next) {
   AddRows args;
   args.y = y;
   args.rows = rows;
@@ -68,40 +104,59 @@ void add(B& backend, const Weights& model, const Outputs& y, bool norms, std::sp
   args.factor = factor;
   args.bf16 = model.config.shape.residual == Residual::kBf16;
   args.x = w.at<float>(Room::kStream);
-  backend.add_rows(args);
+  if (!next) return backend.add_rows(args);
+  if constexpr (FusesRows<B>) {
+    backend.add_norm_rows(args, *next);
+  } else {
+    backend.add_rows(args);
+    backend.norm_rows(*next);
+  }
 }
 
+// Keys and values to the cache if the layer owns its slot, and queries.
+template <ScaledBackend B>
+void append_and_query(B& backend, const QueryRows& queries, const KeyValueRows& kept, bool owns_slot,
+                      const Batch& batch, const KvSlot& cache) {
+  if (!owns_slot) return backend.query_rows(queries);
+  if constexpr (FusesRows<B>) {
+    backend.project_rows(queries, kept, batch, cache);
+  } else {
+    backend.append_rows(kept, batch, cache);
+    backend.query_rows(queries);
+  }
+}
+
+// Reads the bytes of attention_norm(), and leaves those of `next`.
 template <ScaledBackend B>
 void attention(B& backend, const Weights& model, const LayerWeights& layer, const Batch& batch, const KvSlot& cache,
-               const Workspace& w) {
+               const Workspace& w, const NormRows& next) {
   const ModelConfig& config = model.config;
   const LayerShape& shape = config.shape;
   const int32_t rows = batch.row_count;
   const KvWeights& kv = model.slots[layer.config.kv_slot];
   const auto* angles = w.angles[layer.config.rope];
 
-  norm(backend, model, w.at<float>(Room::kStream), layer[Vector::kAttentionGain], rows, w,
-       quantiser(shape, w, layer.step(Vector::kAttentionInStep)));
-  if (layer.owns_slot) {
-    KeyValueRows args;
-    args.k = multiply(backend, layer[Matmul::kK], rows, w, w.at<float>(Room::kK));
-    args.v =
-        layer.config.values_from_keys ? args.k : multiply(backend, layer[Matmul::kV], rows, w, w.at<float>(Room::kV));
-    args.kv_heads = cache.kv_heads;
-    args.head_dim = cache.head_dim;
-    args.key_norms = shape.head_norms;
-    args.value_norms = shape.value_norms;
-    args.key_gain = kv.key_gain.data();
-    args.eps = config.norm_eps;
-    args.angles = angles;
-    args.key_inverse = kv.k_inverse.data();
-    args.value_inverse = kv.v_inverse.data();
-    args.hadamard = std::max(shape.hadamard, 1);
-    args.constant_scales = shape.static_kv;
-    backend.append_rows(args, batch, cache);
-  }
   QueryRows args;
-  args.q = multiply(backend, layer[Matmul::kQ], rows, w, w.at<float>(Room::kQ));
+  KeyValueRows kept;
+  const Reader q{Matmul::kQ, &args.q, w.at<float>(Room::kQ)}, k{Matmul::kK, &kept.k, w.at<float>(Room::kK)},
+      v{Matmul::kV, &kept.v, w.at<float>(Room::kV)};
+  if (!layer.owns_slot)
+    multiply_all(backend, layer, Site::kAttentionIn, {q}, rows, w);
+  else if (layer.config.values_from_keys)
+    multiply_all(backend, layer, Site::kAttentionIn, {q, k}, rows, w), kept.v = kept.k;
+  else
+    multiply_all(backend, layer, Site::kAttentionIn, {q, k, v}, rows, w);
+  kept.kv_heads = cache.kv_heads;
+  kept.head_dim = cache.head_dim;
+  kept.key_norms = shape.head_norms;
+  kept.value_norms = shape.value_norms;
+  kept.key_gain = kv.key_gain.data();
+  kept.eps = config.norm_eps;
+  kept.angles = angles;
+  kept.key_inverse = kv.k_inverse.data();
+  kept.value_inverse = kv.v_inverse.data();
+  kept.hadamard = std::max(shape.hadamard, 1);
+  kept.constant_scales = shape.static_kv;
   args.rows = rows;
   args.heads = config.n_heads;
   args.kv_heads = cache.kv_heads;
@@ -115,34 +170,38 @@ void attention(B& backend, const Weights& model, const LayerWeights& layer, cons
   args.factor = layer.z;
   args.bytes = w.at<int8_t>(Room::kQueries);
   args.z = w.at<float>(Room::kZ);
-  backend.query_rows(args);
+  append_and_query(backend, args, kept, layer.owns_slot, batch, cache);
 
   auto* attended = w.at<float>(Room::kAttended);
   backend.attend(ScaledAttentionArgs{args.bytes, config.n_heads, args.z, kv.value_step.data(), attended}, batch, cache);
   backend.quantise_rows(QuantiseRows{attended, rows, config.n_heads * cache.head_dim,
                                      quantiser(shape, w, layer.step(Vector::kAttentionOutStep), true)});
   add(backend, model, multiply(backend, layer[Matmul::kO], rows, w, w.at<float>(Room::kQ)), shape.norms_after,
-      layer[Vector::kAttentionPostGain], 1.0f, rows, w);
+      layer[Vector::kAttentionPostGain], 1.0f, rows, w, &next);
 }
 
 inline Gate gate_of(const LayerShape& shape) {
   return shape.ffn == Ffn::kGatedSilu ? Gate::kSilu : shape.ffn == Ffn::kGatedGelu ? Gate::kGelu : Gate::kSquaredRelu;
 }
 
+// Reads the bytes of feed_forward_norm(), and leaves those of `next` unless it is null.
 template <ScaledBackend B>
-void feed_forward(B& backend, const Weights& model, const LayerWeights& layer, int32_t rows, const Workspace& w) {
+void feed_forward(B& backend, const Weights& model, const LayerWeights& layer, int32_t rows, const Workspace& w,
+                  const NormRows* next) {
   const LayerShape& shape = model.config.shape;
-  norm(backend, model, w.at<float>(Room::kStream), layer[Vector::kFfnGain], rows, w,
-       quantiser(shape, w, layer.step(Vector::kFfnInStep)));
   GateRows args;
   args.gate = gate_of(shape);
-  if (is_gated(shape)) args.gates = multiply(backend, layer[Matmul::kGate], rows, w, w.at<float>(Room::kGate));
-  args.ups = multiply(backend, layer[Matmul::kUp], rows, w, w.at<float>(Room::kUp));
+  const Reader gate{Matmul::kGate, &args.gates, w.at<float>(Room::kGate)},
+      up{Matmul::kUp, &args.ups, w.at<float>(Room::kUp)};
+  if (is_gated(shape))
+    multiply_all(backend, layer, Site::kFfnIn, {gate, up}, rows, w);
+  else
+    multiply_all(backend, layer, Site::kFfnIn, {up}, rows, w);
   args.rows = rows;
   args.to = quantiser(shape, w, layer.step(Vector::kFfnMidStep), true);
   backend.gate_rows(args);
   add(backend, model, multiply(backend, layer[Matmul::kDown], rows, w, w.at<float>(Room::kQ)), shape.norms_after,
-      layer[Vector::kFfnPostGain], has_layer_inputs(shape) ? 1.0f : layer.config.factor, rows, w);
+      layer[Vector::kFfnPostGain], has_layer_inputs(shape) ? 1.0f : layer.config.factor, rows, w, next);
 }
 
 // Writes the input of one layer to Room::kUp: the tokens' rows of the layer's embedding, and the layer's part of the
@@ -182,9 +241,11 @@ void read_input(B& backend, const Weights& model, const LayerWeights& layer, con
   backend.add_rows(sum);
 }
 
-// The residual stream gates the layer's input, and what is left of it is added to the residual stream.
+// The residual stream gates the layer's input, and what is left of it is added to the residual stream. Leaves the bytes
+// of `next` unless it is null.
 template <ScaledBackend B>
-void add_input(B& backend, const Weights& model, const LayerWeights& layer, const Batch& batch, const Workspace& w) {
+void add_input(B& backend, const Weights& model, const LayerWeights& layer, const Batch& batch, const Workspace& w,
+               const NormRows* next) {
   const LayerShape& shape = model.config.shape;
   const int32_t rows = batch.row_count;
   read_input(backend, model, layer, batch, w);
@@ -202,17 +263,37 @@ void add_input(B& backend, const Weights& model, const LayerWeights& layer, cons
   args.to.is_whole = true;
   backend.gate_rows(args);
   add(backend, model, multiply(backend, layer[Matmul::kInputOut], rows, w, w.at<float>(Room::kQ)), true,
-      layer[Vector::kInputPostGain], layer.config.factor, rows, w);
+      layer[Vector::kInputPostGain], layer.config.factor, rows, w, next);
 }
 
+// A layer ends with the norm before the next one: embed() computes the first, and behind the last layer there is none.
 template <ScaledBackend B>
 void run_layer(B& backend, const Weights& model, const LayerWeights& layer, const Batch& batch, const KvSlot& cache,
                const Workspace& w) {
-  scaled::attention(backend, model, layer, batch, cache, w);
-  scaled::feed_forward(backend, model, layer, batch.row_count, w);
-  if (has_layer_inputs(model.config.shape)) scaled::add_input(backend, model, layer, batch, w);
+  const int32_t rows = batch.row_count;
+  const LayerWeights* const after = &layer + 1;
+  NormRows next;
+  const bool is_last = after == model.layers.data() + model.layers.size();
+  if (!is_last) next = attention_norm(model, *after, rows, w);
+  const NormRows* const norm = is_last ? nullptr : &next;
+  const bool has_inputs = has_layer_inputs(model.config.shape);
+  scaled::attention(backend, model, layer, batch, cache, w, feed_forward_norm(model, layer, rows, w));
+  scaled::feed_forward(backend, model, layer, rows, w, has_inputs ? nullptr : norm);
+  if (has_inputs) scaled::add_input(backend, model, layer, batch, w, norm);
 }
 
+// The bytes of the embedding, from which every layer computes its input (read_input).
+template <ScaledBackend B>
+void embed_inputs(B& backend, const Weights& model, const EmbedRows& args, const Workspace& w) {
+  QuantiseRows kept{args.x, args.rows, args.width, quantiser(model.config.shape, w, model.inputs.step),
+                    w.at<float>(Room::kQ)};
+  kept.to.bytes = w.at<int8_t>(Room::kInputBytes);
+  kept.to.scale = w.at<float>(Room::kInputScale);
+  kept.to.is_whole = true;
+  backend.quantise_rows(kept);
+}
+
+// Writes the embeddings of the batch's tokens to Room::kStream, and computes the first layer's norm.
 template <ScaledBackend B>
 void embed(B& backend, const Weights& model, const Batch& batch, const Workspace& w) {
   const LayerShape& shape = model.config.shape;
@@ -226,12 +307,8 @@ void embed(B& backend, const Weights& model, const Batch& batch, const Workspace
   args.bf16 = shape.residual == Residual::kBf16;
   args.x = w.at<float>(Room::kStream);
   backend.embed_rows(args);
-  if (!has_layer_inputs(shape)) return;
-  QuantiseRows kept{args.x, args.rows, args.width, quantiser(shape, w, model.inputs.step), w.at<float>(Room::kQ)};
-  kept.to.bytes = w.at<int8_t>(Room::kInputBytes);
-  kept.to.scale = w.at<float>(Room::kInputScale);
-  kept.to.is_whole = true;
-  backend.quantise_rows(kept);
+  if (has_layer_inputs(shape)) embed_inputs(backend, model, args, w);
+  backend.norm_rows(attention_norm(model, model.layers.front(), args.rows, w));
 }
 
 // Writes zero keys and values of one token to the KV cache.
@@ -258,7 +335,7 @@ void final_linear(B& backend, const Weights& model, const Linear& matrix, float 
   const LayerShape& shape = model.config.shape;
   Quantiser to = quantiser(shape, w, 0.0f);
   to.wide = shape.wide_logits;
-  norm(backend, model, x, model.final_gain, rows, w, to);
+  backend.norm_rows(norm_args(model, x, model.final_gain, rows, w, to));
   LogitRows args;
   args.y = multiply(backend, matrix, to.wide ? 2 * rows : rows, w, to.wide ? w.at<float>(Room::kWideLogits) : out);
   args.y.wide = to.wide;
@@ -272,7 +349,7 @@ template <ScaledBackend B>
 void final_rows(B& backend, const Weights& model, const Linear& matrix, float cap, const Workspace& w,
                 const std::byte* x, int32_t rows, float* out) {
   const auto* stream = reinterpret_cast<const float*>(x);
-  const int32_t at_once = model.config.shape.wide_logits ? kWideRows : rows;
+  const int32_t at_once = model.config.shape.wide_logits ? wide_rows(FusesRows<B>) : rows;
   for (int32_t row = 0; row < rows; row += at_once)
     final_linear(backend, model, matrix, cap, w, stream + int64_t{row} * model.config.d_model,
                  std::min(at_once, rows - row), out + int64_t{row} * matrix.out);

@@ -16,25 +16,27 @@ namespace kaiju {
 
 // A room is one buffer of a Workspace. Each has rows of one token of the step.
 enum class Room : int32_t {
-  kStream,      // residual stream: bf16 [d_model] in version 1 of the arithmetic, f32 in version 2
-  kBytes,       // int8 [widest matmul input]: what the next matmul reads (version 2 with wide logits: twice as many)
-  kQ,           // f32 [query width]; version 1 with packed projections: [query width + 2 kv width]; version 2: at least
-                // [d_model], for it is the scratch memory of norms and the output of the matmuls o and down too
-  kK,           // f32 [kv width]
-  kV,           // f32 [kv width]
-  kQueries,     // int8 [query width]
-  kMiddle,      // uint8 [d_ff], in version 1
-  kGate,        // f32 [d_ff, or the width of the layers' inputs], in version 2
-  kUp,          // likewise
-  kAttended,    // f32 [query width], in version 2
-  kScale,       // f32 [1] scale of the row of kBytes, in version 2
-  kZ,           // f32 [heads] z of each query, in version 2
+  kStream,    // residual stream: bf16 [d_model] in version 1 of the arithmetic, f32 in version 2
+  kBytes,     // int8 [widest matmul input]: what the next matmul reads (version 2 with wide logits: twice as many)
+  kQ,         // f32 [query width], with packed matrices [query width + 2 kv width]; version 2: at least [d_model], for
+              // it is the scratch memory of norms and the output of the matmuls o and down too
+  kK,         // f32 [kv width], if matrices are not packed
+  kV,         // likewise
+  kQueries,   // int8 [query width]
+  kMiddle,    // uint8 [d_ff], in version 1
+  kGate,      // f32 [d_ff, or the width of the layers' inputs], in version 2; with packed matrices twice d_ff
+  kUp,        // f32 [d_ff, or the width of the layers' inputs]; the latter alone where kGate has the ups
+  kAttended,  // f32 [query width], in version 2
+  kScale,     // f32 [1] scale of the row of kBytes, in version 2
+  kZ,         // f32 [heads] z of each query, in version 2
   kInputBytes,  // int8 [d_model] the embedding, as the layers' inputs read it; in version 2 with such inputs
   kInputScale,  // f32 [1] scale of the row of kInputBytes
-  kWideLogits,  // f32 [vocab_size or labels], in version 2 with wide logits: 2 * kWideRows rows, whatever the step
+  kWideLogits,  // f32 [vocab_size or labels], in version 2 with wide logits: 2 * wide_rows() rows, whatever the step
 };
 inline constexpr int32_t kRoomCount = 15;
-inline constexpr int32_t kWideRows = 8;  // rows of logits that are computed at a time if the logits are wide
+// Rows of logits that are computed at a time if the logits are wide. A backend with packed matrices, a GPU, reads its
+// matrix no more than once for a usual step; a processor has the memory of few rows in its caches.
+constexpr int32_t wide_rows(bool has_packed_matrices) { return has_packed_matrices ? 64 : 8; }
 
 struct RoomSize {
   Room room;
@@ -48,7 +50,8 @@ inline size_t stream_bytes(const ModelConfig& config) {
   return static_cast<size_t>(config.d_model) * (config.arithmetic() == 1 ? sizeof(arith::bf16) : sizeof(float));
 }
 
-// `packs_projections`: the backend computes queries, keys and values as one matmul (backend/backend.hpp).
+// `packs_projections`: the backend computes queries, keys and values as one matmul (backend/backend.hpp), and in
+// version 2 gates and ups.
 inline std::vector<RoomSize> rooms_of(const ModelConfig& config, bool packs_projections) {
   const auto widest = [&](Width width) { return static_cast<size_t>(config.widest(width)); };
   const size_t model = widest(Width::kModel), query = widest(Width::kQuery), kv = widest(Width::kKv),
@@ -69,19 +72,25 @@ inline std::vector<RoomSize> rooms_of(const ModelConfig& config, bool packs_proj
     return rooms;
   }
   const size_t bytes = config.shape.wide_logits ? 2 * model : model;
+  const size_t heads = packs_projections ? query + 2 * kv : query, inputs = widest(Width::kInput);
+  const bool has_both = packs_projections && is_gated(config.shape);  // gates and ups in Room::kGate
   std::vector<RoomSize> rooms = {
       {Room::kStream, "the residual stream", stream},
       {Room::kBytes, "the activations", std::max({bytes, query, ffn}), true},
-      {Room::kQ, "the queries", std::max(model, query) * f32},
-      {Room::kK, "the keys", kv * f32},
-      {Room::kV, "the values", kv * f32},
+      {Room::kQ, "the queries", std::max(model, heads) * f32},
       {Room::kQueries, "the quantised queries", query},
-      {Room::kUp, "the feed-forward activations", ffn * f32},
       {Room::kAttended, "the results of attention", query * f32},
       {Room::kScale, "the scales of activations", f32},
       {Room::kZ, "the scales of queries", static_cast<size_t>(config.n_heads) * f32},
   };
-  if (is_gated(config.shape)) rooms.push_back({Room::kGate, "the feed-forward gates", ffn * f32});
+  if (!packs_projections) {
+    rooms.push_back({Room::kK, "the keys", kv * f32});
+    rooms.push_back({Room::kV, "the values", kv * f32});
+  }
+  if (is_gated(config.shape))
+    rooms.push_back({Room::kGate, "the feed-forward gates", (has_both ? 2 * ffn : ffn) * f32});
+  if (const size_t ups = has_both ? inputs : ffn; ups > 0)
+    rooms.push_back({Room::kUp, "the feed-forward activations", ups * f32});
   if (has_layer_inputs(config.shape)) {
     rooms.push_back({Room::kInputBytes, "the embeddings", model, true});
     rooms.push_back({Room::kInputScale, "the scales of embeddings", f32});
@@ -89,14 +98,14 @@ inline std::vector<RoomSize> rooms_of(const ModelConfig& config, bool packs_proj
   if (config.shape.wide_logits)
     rooms.push_back({Room::kWideLogits, "the sums of wide logits",
                      static_cast<size_t>(std::max(config.vocab_size, config.label_count())) * f32, false,
-                     2 * kWideRows});
+                     2 * wide_rows(packs_projections)});
   return rooms;
 }
 
 // The sizes of the largest step of a model.
 inline StepSizes step_sizes(const ModelConfig& config, int32_t rows, int32_t segments) {
   StepSizes sizes;
-  sizes.rows = config.shape.wide_logits ? std::max(rows, 2 * kWideRows) : rows;
+  sizes.rows = config.shape.wide_logits ? std::max(rows, 2 * wide_rows(false)) : rows;
   sizes.segments = segments;
   sizes.widest_input = widest_input(config);
   sizes.heads = config.n_heads;
