@@ -41,8 +41,9 @@ struct Options {
   std::vector<int32_t> after;   // tokens in the cache and tokens beyond them, in pairs: the time to the first token
   std::vector<int32_t> beside;  // tokens of a prompt computed in the same step as every number of streams
   int32_t beside_after = 0;     // behind so many of the prompt that are in the cache
-  bool guided = false;          // also decode steps in which every sequence has a mask of allowed tokens
-  std::vector<int32_t> moved;   // sequences that go to the host, and as many that come back, beside every decode step
+  bool skip_zeros = false, large_pages = false;  // ExecutorOptions
+  bool guided = false;         // also decode steps in which every sequence has a mask of allowed tokens
+  std::vector<int32_t> moved;  // sequences that go to the host, and as many that come back, beside every decode step
   double seconds = 1.0;
   int32_t buffer_mib = 1024;
   bool json = false;
@@ -83,6 +84,8 @@ class Steps {
     options.step_tokens = step_tokens;
     options.products = made_with.products;
     options.devices = made_with.devices;
+    options.skip_zeros = made_with.skip_zeros;
+    options.large_pages = made_with.large_pages;
     options.products_file = made_with.products_file;
     options.cache_bytes = sequences_ * global_bytes(checkpoint->config(), positions);
     Result<std::unique_ptr<Executor>> made = make_executor(std::move(checkpoint), options);
@@ -644,6 +647,9 @@ void add_step(CLI::App& app, int& status) {
       ->needs("--beside")
       ->check(tools::whole_number(0, 1 << 24))
       ->capture_default_str();
+  command->add_flag("--skip-zeros", options->skip_zeros,
+                    "on a CPU: copies the matrices `down`, which decode of few streams reads only where it needs them");
+  command->add_flag("--large-pages", options->large_pages, "on a CPU: asks for pages of 2 MiB for the KV cache");
   command->add_flag("--guided", options->guided,
                     "also times decode steps in which every sequence has a mask of allowed tokens, on separate lines");
   command

@@ -31,7 +31,8 @@
  *   - A function reads its arguments before it returns and keeps none of them: the caller may free
  *     tokens, texts and options bags when the function has returned.  There are two exceptions.
  *     The engine keeps a user_data pointer, returns it in events and never dereferences it.  An
- *     engine uses its clock until the engine and its sessions and conversations are destroyed.
+ *     engine uses its clock and its host's threads until the engine and its sessions and
+ *     conversations are destroyed.
  *   - A function that fills a buffer writes at most `capacity` elements and always returns the
  *     full count.  To ask for the count alone, pass NULL as the buffer and 0 as the capacity.  If
  *     the count is larger than the capacity, the buffer receives only the first `capacity`
@@ -133,6 +134,11 @@ enum {
   KAIJU_MODEL_HEAD = 103,
   /* text: path of a file with other scales of keys and values (kaiju_calibration_save writes one) */
   KAIJU_MODEL_SCALES = 104,
+  /* int, 1: interleave the weights over the memory nodes (NUMA) of the machine, for engines whose
+   * threads are on several of them; the whole file is read first.  Pages that another process has
+   * mapped, too, stay where they are.  0: where the system has put the file's pages.  Nothing is
+   * done on a machine with one node; KAIJU_UNSUPPORTED if the system refuses */
+  KAIJU_MODEL_INTERLEAVE = 110,
 
   KAIJU_ENGINE_MAX_SESSIONS = 200, /* int: most sessions that exist at once */
   /* int: bytes of KV cache, besides the sliding-window blocks of running requests; 0: room for
@@ -201,6 +207,18 @@ enum {
   /* int, 1: cache events tell of blocks outside the shared regions of characters, too; 0: they do
    * not */
   KAIJU_ENGINE_CACHE_EVENTS_PRIVATE = 222,
+  /* int, 1: interleave the KV cache of a CPU over the memory nodes (NUMA) of the machine; 0: each
+   * page lies on the node of the thread that first writes it, or where the process's policy says.
+   * Nothing is done on a machine with one node; KAIJU_UNSUPPORTED if the system refuses */
+  KAIJU_ENGINE_INTERLEAVE = 231,
+  /* int, 1: ask the system for pages of 2 MiB for the KV cache of a CPU (madvise), of which one
+   * byte may make 2 MiB resident; 0: do not */
+  KAIJU_ENGINE_LARGE_PAGES = 232,
+  /* int, 1: decode steps of a CPU with four tokens or fewer read only those weights of the
+   * feed-forward layers' second matrix that are multiplied by something else than zero, which takes
+   * a copy of these matrices; 0: all weights.  The replies are the same.  KAIJU_UNSUPPORTED if the
+   * model's feed-forward layers have no squared ReLU */
+  KAIJU_ENGINE_SKIP_ZEROS = 233,
 
   /* int: most generated tokens; 0: only compute the prompt; -1: as many as the context has room
      for */
@@ -672,6 +690,13 @@ typedef struct kaiju_guide { /* what the next token of a guided request may be *
 /* Returns the time of a steady clock in nanoseconds.  The functions submit, step, wait, generate
  * and engine_now call the clock on their caller's thread. */
 typedef int64_t (*kaiju_clock_fn)(void* user_data);
+/* Computes one part of a piece of an engine's work.  Never blocks; needs 64 KiB of stack; any
+ * thread may call it, in any floating-point state, which it restores. */
+typedef void (*kaiju_part_fn)(void* work, int32_t part);
+/* Calls part(work, i) once for each i from 0 to parts - 1, on any threads of the host, at once or
+ * one after another in any order, and returns when all of these calls have returned. */
+typedef void (*kaiju_host_threads_fn)(void* user_data, int32_t parts, kaiju_part_fn part,
+                                      void* work);
 /* Callbacks run on the caller's thread, inside the call that they were passed to. */
 /* `done` is the part of the load that is done, from 0 to 1.  A nonzero return value of the
  * callback stops the load with KAIJU_CANCELLED. */
@@ -712,20 +737,20 @@ KAIJU_API kaiju_status kaiju_runtime_device_info(const kaiju_runtime* runtime, s
 
 /* -- options: a bag of values for one call or several -- */
 /* A call refuses a bag with an option that it does not read, by name: kaiju_model_load reads the
- * options of models, kaiju_engine_create those of engines and the clock.  Calls that request a
- * reply (submit, generate, say and swipe) read the options of requests, the samplers, the logit
- * biases and the options that say who may share KV.  The comments of save and restore say what
- * these read.
+ * options of models, kaiju_engine_create those of engines, the clock and the host's threads.  Calls
+ * that request a reply (submit, generate, say and swipe) read the options of requests, the
+ * samplers, the logit biases and the options that say who may share KV.  The comments of save and
+ * restore say what these read.
  *
  * The setters refuse unknown option numbers, values of another type, values out of range and NaN.
  * The error message of a setter has the option's name and range. */
 KAIJU_API kaiju_status kaiju_options_create(KAIJU_OWN kaiju_options** out);
 KAIJU_API void kaiju_options_destroy(KAIJU_OWN kaiju_options* options);
-/* Creates a bag with the same values, samplers, logit biases, hook and clock. */
+/* Creates a bag with the same values, samplers, logit biases, hook, clock and host's threads. */
 KAIJU_API kaiju_status kaiju_options_copy(const kaiju_options* options,
                                           KAIJU_OWN kaiju_options** out);
 /* Takes an option's values out of the bag; 0 takes out everything, the samplers, the logit biases,
- * the hook and the clock too.  Returns KAIJU_NOT_FOUND if the option number is unknown. */
+ * the hook, the clock and the host's threads too.  Returns KAIJU_NOT_FOUND if the option number is unknown. */
 KAIJU_API kaiju_status kaiju_options_clear(kaiju_options* options, kaiju_option option);
 KAIJU_API kaiju_status kaiju_options_set_int(kaiju_options* options, kaiju_option option,
                                              int64_t value, kaiju_error** error);
@@ -762,6 +787,16 @@ KAIJU_API kaiju_status kaiju_sampler_describe(kaiju_sampler sampler, size_t valu
  * `clock` is NULL, engines use the system's steady clock. */
 KAIJU_API kaiju_status kaiju_options_set_clock(kaiju_options* options, kaiju_clock_fn clock,
                                                void* user_data);
+/* Lets engines that are created with these options compute on threads of the host: they start none
+ * of their own.  The thread that creates such an engine or is in its step calls `run` for each
+ * piece of work that is worth sharing, some hundred times a step, with at most as many parts as
+ * KAIJU_ENGINE_THREADS says; that thread may compute parts, too.  The replies are the same.  `run`
+ * is called in the engine's floating-point state, must not call kaiju, and must not keep `part` and
+ * `work` when it returns.  It has no way to fail: the calling thread computes, after `run` has
+ * returned, the parts that were left out.  The engine uses `run` and user_data until the engine and
+ * its sessions and conversations are destroyed.  If `run` is NULL, engines start their threads. */
+KAIJU_API kaiju_status kaiju_options_set_host_threads(kaiju_options* options,
+                                                      kaiju_host_threads_fn run, void* user_data);
 /* For experiments: calls `hook` for each row of logits that a request samples from, before
  * penalties and biases.  The reported log-probabilities stay those of the model.  The hook runs
  * inside step, on the thread of that call, must not step, and is slow.  NULL: no hook. */

@@ -150,6 +150,7 @@ Status check_groups(const kaiju_options* options, uint32_t groups, const char* c
   if (!options->samplers.empty()) KAIJU_TRY(check("the list of samplers", kOfRequest));
   if (options->hook) KAIJU_TRY(check("the logits hook", kOfRequest));
   if (options->clock) KAIJU_TRY(check("the clock", kOfEngine));
+  if (options->host_threads.run) KAIJU_TRY(check("the host's threads", kOfEngine));
   return {};
 }
 
@@ -160,6 +161,7 @@ ModelOptions model_options(const kaiju_options* options) {
   out.verify_threads = std::max(verifying, 1);
   out.head = get<std::string>(options, KAIJU_MODEL_HEAD, "");
   out.scales = get<std::string>(options, KAIJU_MODEL_SCALES, "");
+  out.interleave = get_int32(options, KAIJU_MODEL_INTERLEAVE) != 0;
   return out;
 }
 
@@ -167,6 +169,10 @@ RunOptions run_options(const kaiju_options* options) {
   RunOptions out;
   out.executor.backend = get<std::string>(options, KAIJU_ENGINE_BACKEND, "auto");
   out.executor.threads = get_int32(options, KAIJU_ENGINE_THREADS);
+  if (options) out.executor.host_threads = options->host_threads;
+  out.executor.interleave = get_int32(options, KAIJU_ENGINE_INTERLEAVE) != 0;
+  out.executor.large_pages = get_int32(options, KAIJU_ENGINE_LARGE_PAGES) != 0;
+  out.executor.skip_zeros = get_int32(options, KAIJU_ENGINE_SKIP_ZEROS) != 0;
   out.executor.slot_count = get_int32(options, KAIJU_ENGINE_MAX_RUNNING);
   out.executor.step_tokens = get_int32(options, KAIJU_ENGINE_STEP_TOKENS);
   out.executor.products_file = get<std::string>(options, KAIJU_ENGINE_PRODUCTS_FILE, "");
@@ -501,6 +507,15 @@ kaiju_status kaiju_options_set_clock(kaiju_options* options, kaiju_clock_fn cloc
     if (!options) return missing("options");
     options->clock = clock;
     options->clock_data = user_data;
+    return {};
+  });
+}
+
+kaiju_status kaiju_options_set_host_threads(kaiju_options* options, kaiju_host_threads_fn run,
+                                            void* user_data) {
+  return guard(nullptr, [&]() -> Status {
+    if (!options) return missing("options");
+    options->host_threads = {run, user_data};
     return {};
   });
 }

@@ -20,6 +20,7 @@ struct kaiju_options {
   void* hook_data = nullptr;
   kaiju_clock_fn clock = nullptr;
   void* clock_data = nullptr;
+  kaiju::HostThreads host_threads;
 };
 
 namespace kaiju::capi {

@@ -19,7 +19,7 @@ Status HostSampling::have_room(const StepPlan& plan) {
 void HostSampling::have_drawers(bool many) {
   if (many && threads_ > 1 && !pool_) {
     try {
-      pool_ = std::make_unique<ThreadPool>(threads_);
+      pool_ = std::make_unique<ThreadPool>(threads_, nullptr, nullptr, host_threads_);
     } catch (const std::system_error&) {
       threads_ = 1;  // the system starts no more: the calling thread draws alone
     }

@@ -18,10 +18,10 @@ namespace kaiju::cuda {
 
 class HostSampling {
  public:
-  // At most `threads` threads draw, the calling one included. The others are started by the first plan that samples
-  // several rows on the host.
-  HostSampling(std::shared_ptr<Device> device, const ExecutorInfo& info, int32_t threads)
-      : device_(std::move(device)), info_(info), threads_(threads) {}
+  // At most `threads` threads draw, the calling one included. The others are the host's, or are started by the first
+  // plan that samples several rows on the host.
+  HostSampling(std::shared_ptr<Device> device, const ExecutorInfo& info, int32_t threads, const HostThreads& host)
+      : device_(std::move(device)), info_(info), threads_(threads), host_threads_(host) {}
 
   // Takes what drawing needs, and pinned memory for as many rows as the plan samples on the host, if it samples more
   // than any before it. kOutOfMemory if there is none.
@@ -51,6 +51,7 @@ class HostSampling {
   std::shared_ptr<Device> device_;
   ExecutorInfo info_;
   int32_t threads_;
+  HostThreads host_threads_;
   PinnedBuffer memory_;  // [rows of the largest step so far, vocab_size] float
   std::unique_ptr<ThreadPool> pool_;
   std::vector<std::unique_ptr<Drawer>> drawers_;  // one for each thread, once a row has been drawn on the host

@@ -36,7 +36,7 @@ Result<std::unique_ptr<Worker>> Worker::make(std::shared_ptr<Device> device, Wei
                                              std::move(outputs).value(),
                                              std::move(sums).value(),
                                              {std::move(ended[0]), std::move(ended[1])}},
-                                            info, sizes.draw_threads));
+                                            info, sizes));
 }
 
 Status Worker::record(const ExecutorSizes& sizes) {
@@ -55,14 +55,14 @@ Status Worker::record_graphs() {
   return {};
 }
 
-Worker::Worker(Parts parts, const ExecutorInfo& info, int32_t draw_threads)
+Worker::Worker(Parts parts, const ExecutorInfo& info, const ExecutorSizes& sizes)
     : device_(std::move(parts.device)),
       info_(info),
       runner_(std::move(parts.runner)),
       inputs_(std::move(parts.inputs)),
       lists_(std::move(parts.lists)),
       outputs_(std::move(parts.outputs)),
-      host_sampling_(device_, info, draw_threads),
+      host_sampling_(device_, info, sizes.draw_threads, sizes.host_threads),
       transfers_(device_, runner_.pool()),
       sums_(std::move(parts.sums)),
       ended_{std::move(parts.ended[0]), std::move(parts.ended[1])} {}

@@ -99,7 +99,7 @@ class Worker {
     WeightSums sums;
     Event ended[2];
   };
-  Worker(Parts parts, const ExecutorInfo& info, int32_t draw_threads);
+  Worker(Parts parts, const ExecutorInfo& info, const ExecutorSizes& sizes);
 
   Status record_graphs();
   Status sum_weights();

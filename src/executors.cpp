@@ -160,6 +160,9 @@ Result<std::unique_ptr<Executor>> make(std::unique_ptr<B> backend, std::shared_p
   static_assert(ScaledBackend<B>, "every backend of the library computes both versions of the arithmetic");
   Result<ExecutorSizes> sizes = sizes_of(weights->config, options, false);
   if (!sizes.ok()) return sizes.status();
+  sizes->interleave = options.interleave;
+  sizes->large_pages = options.large_pages;
+  sizes->skip_zeros = options.skip_zeros;
   sizes->kv_layout = kv_layout_of(name);
   sizes->backend = std::move(name);
   sizes->threads = threads;
@@ -191,6 +194,7 @@ Result<std::unique_ptr<Executor>> make_cuda(std::shared_ptr<const Checkpoint> ch
   sizes->kv_layout = sizes->backend = "cuda";
   sizes->device = devices.front();
   sizes->draw_threads = threads_of(options);
+  sizes->host_threads = options.host_threads;
   sizes->gpus.clear();
   for (const int32_t device : devices) sizes->gpus.push_back(device - 1);
   return cuda::make_executor(std::move(weights).value(), *sizes);
@@ -275,6 +279,9 @@ static Result<std::unique_ptr<Executor>> make_checked(std::shared_ptr<const Chec
   if (!devices.ok()) return devices.status();
 #if KAIJU_CUDA
   if (is_on_gpu(options, *devices)) {
+    if (options.interleave || options.large_pages || options.skip_zeros)
+      return Status(StatusCode::kUnsupported,
+                    "interleave, large_pages and skip_zeros are for processors: leave them out with a GPU");
     if (devices->empty()) devices->push_back(1);
     return make_cuda(std::move(checkpoint), options, *devices);
   }
@@ -288,7 +295,7 @@ static Result<std::unique_ptr<Executor>> make_checked(std::shared_ptr<const Chec
   if (options.backend == "reference")
     return make(std::make_unique<ReferenceBackend>(), std::move(checkpoint), options, "reference", 1);
   const int32_t threads = threads_of(options);
-  Result<std::unique_ptr<CpuBackend>> backend = CpuBackend::create(options.backend, threads);
+  Result<std::unique_ptr<CpuBackend>> backend = CpuBackend::create(options.backend, threads, options.host_threads);
   if (backend.status().code() == StatusCode::kInvalidArgument) {
     std::string known = "auto";
     for (const std::string& each : backend_names()) known += ", " + each;
@@ -340,6 +347,8 @@ Result<MemoryNeed> memory_need(const Checkpoint& checkpoint, const ExecutorOptio
                         int64_t{sizeof(float)} * sizes->slot_count * config.vocab_size;
     for (const TensorInfo& tensor : checkpoint.tensors()) {
       if (tensor.name == "tokenizer") continue;
+      if (options.skip_zeros && tensor.name.ends_with("ffn.down.weight"))
+        need.workspace += static_cast<int64_t>(tensor.bytes.size());
       auto bytes = static_cast<int64_t>(tensor.bytes.size());
       if (is_divided(tensor.name)) bytes = (bytes + share - 1) / share;
       need.weights += tensor.dtype == DType::kF32 ? 2 * bytes : bytes;  // the constants that are made of it

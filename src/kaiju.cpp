@@ -11,6 +11,7 @@ namespace kaiju {
 Result<std::shared_ptr<const Model>> Model::load(const std::string& path, const ModelOptions& options) {
   auto checkpoint = Checkpoint::open(path, options.verify, options.progress, options.verify_threads);
   if (!checkpoint.ok()) return checkpoint.status();
+  if (options.interleave) KAIJU_TRY((*checkpoint)->interleave());
   if (!options.head.empty()) checkpoint = with_head(std::move(checkpoint).value(), options.head, options.verify);
   if (checkpoint.ok() && !options.scales.empty())
     checkpoint = with_scales(std::move(checkpoint).value(), options.scales, options.verify);

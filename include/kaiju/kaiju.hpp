@@ -45,6 +45,7 @@ struct ModelOptions {
   std::string scales;  // path of a file with other scales of keys and values (with_scales); empty: the model's own
   std::string head;    // path of a file with another classifier (with_head); empty: the model's own, if it has one
   int32_t verify_threads = 1;  // that share the verification, the calling one included; they end with the load
+  bool interleave = false;     // Checkpoint::interleave: the weights lie on all memory nodes (NUMA) of the machine
 };
 
 struct RunOptions {

@@ -8,6 +8,7 @@
 #include "instruction_sets.hpp"
 #include "kaiju/arith/softmax.hpp"
 #include "kaiju/backend/cpu.hpp"
+#include "skipping.hpp"
 #include "weight_order.hpp"
 
 namespace kaiju {
@@ -46,7 +47,7 @@ std::vector<std::string> CpuBackend::isas() {
   return names;
 }
 
-Result<std::unique_ptr<CpuBackend>> CpuBackend::create(std::string_view isa, int32_t threads) {
+Result<std::unique_ptr<CpuBackend>> CpuBackend::create(std::string_view isa, int32_t threads, const HostThreads& host) {
   const auto sets = cpu::instruction_sets();
   const auto set = std::find_if(sets.begin(), sets.end(), [&](const cpu::InstructionSet& each) {
     return isa == "auto" ? each.runs_here() : each.name == isa;
@@ -62,13 +63,14 @@ Result<std::unique_ptr<CpuBackend>> CpuBackend::create(std::string_view isa, int
     return Status(StatusCode::kUnsupported,
                   "this machine lacks the instructions of " + std::string(isa) + "; choose one of auto" + here);
   }
-  return with_kernels(set->kernels(), threads);
+  return with_kernels(set->kernels(), threads, host);
 }
 
-Result<std::unique_ptr<CpuBackend>> CpuBackend::with_kernels(const cpu::Kernels& kernels, int32_t threads) {
+Result<std::unique_ptr<CpuBackend>> CpuBackend::with_kernels(const cpu::Kernels& kernels, int32_t threads,
+                                                             const HostThreads& host) {
   if (threads < 1) return invalid_argument("threads must be at least 1, not " + std::to_string(threads));
   try {
-    return std::unique_ptr<CpuBackend>(new CpuBackend(kernels, threads));
+    return std::unique_ptr<CpuBackend>(new CpuBackend(kernels, threads, host));
   } catch (const std::system_error& error) {
     return Status(StatusCode::kUnsupported,
                   "the system did not start " + std::to_string(threads) + " threads: " + error.what());
@@ -77,14 +79,14 @@ Result<std::unique_ptr<CpuBackend>> CpuBackend::with_kernels(const cpu::Kernels&
   }
 }
 
-CpuBackend::CpuBackend(const cpu::Kernels& kernels, int32_t threads)
+CpuBackend::CpuBackend(const cpu::Kernels& kernels, int32_t threads, const HostThreads& host)
     : kernels_(kernels),
       order_(std::make_unique<cpu::WeightOrder>()),
       next_weights_(std::make_unique<cpu::NextWeights[]>(static_cast<size_t>(threads))),
       pool_(
           threads,
           [](void* weights, int32_t thread) { return static_cast<cpu::NextWeights*>(weights)[thread].bring_nearer(); },
-          next_weights_.get()),
+          next_weights_.get(), host),
       sampler_(kernels) {
   const size_t bytes = up_to_unit(kernels_.attention_scratch_bytes, 64) + 2 * cpu::kSumsBytes;
   scratch_stride_ = static_cast<size_t>(up_to_unit(static_cast<int64_t>(bytes), 4096)) + 64;
@@ -160,7 +162,7 @@ void CpuBackend::add_linear(const Matrix& w, const int8_t* a, int32_t rows, cons
 }
 void CpuBackend::add_down(const Matrix& w, const uint8_t* h, int32_t rows, const float* scale, arith::bf16* x) {
   cpu::MatmulArgs args{w.weight, w.row_sum, w.out, w.in, h, rows, scale, x, cpu::MatmulKind::kAddDown, nullptr};
-  multiply(args);
+  if (!add_down_skipping(args)) multiply(args);
 }
 
 // Threads share the outputs, in units of the kernel; and the rows too, when outputs are few and rows many.

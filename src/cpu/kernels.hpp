@@ -46,6 +46,17 @@ struct MatmulPiece {
   int32_t next_out = -1;               // the first output of what this thread multiplies next; -1: unknown
 };
 
+// A product `down` that reads the channels alone (columns of the weights) which are not zero in every row.
+inline constexpr int32_t kSkipOuts = 64;  // outputs come in multiples of it
+inline constexpr int32_t kMostSkipRows = 4;
+inline constexpr int32_t kSkipGroup = 4;  // channels
+struct SkipArgs : MatmulArgs {            // weight: transposed, [in, out]
+  const int32_t* channels = nullptr;      // [count], a multiple of kSkipGroup
+  int32_t count = 0;
+  int32_t packed_rows = 1;          // 1, 2 or 4, at least `rows`
+  const uint8_t* packed = nullptr;  // [count / kSkipGroup][packed_rows][kSkipGroup] bytes of the channels
+};
+
 // Consecutive rows of one sequence and consecutive query heads that share one KV head.
 struct AttentionPiece {
   const int8_t* queries = nullptr;  // [row_count] rows, row_stride elements apart, of [head_count, head_dim]
@@ -105,6 +116,8 @@ struct Kernels {
   int32_t row_unit = 1;
   int32_t out_unit = 1;
   void (*matmul[kProducts])(const MatmulArgs& args, const MatmulPiece& piece) = {};
+  // Outputs [first_out, end_out) of a product `down`; null if the instruction set has no such loop.
+  void (*multiply_skipping)(const SkipArgs& args, int32_t first_out, int32_t end_out) = nullptr;
 
   // q [rows, heads, head_dim] -> rotated bytes; angles [rows, head_dim / 2]; inverse [kv_heads, head_dim]
   void (*queries)(const float* q, int32_t rows, const Angle* angles, int32_t heads, int32_t kv_heads, int32_t head_dim,

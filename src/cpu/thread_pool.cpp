@@ -53,13 +53,18 @@ class BlockSignals {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int32_t threads, Idle idle, void* idle_context)
+ThreadPool::ThreadPool(int32_t threads, Idle idle, void* idle_context, const HostThreads& host)
     : taken_(std::make_unique<Taken[]>(static_cast<size_t>(std::max(threads, 1)))),
       done_(std::make_unique<Done[]>(static_cast<size_t>(std::max(threads, 1) / kThreadsPerCount + 1))),
       threads_(std::max(threads, 1)),
       idle_(idle),
       idle_context_(idle_context),
+      host_(host),
       workers_(std::make_unique<Workers>()) {
+  if (host_.run) {
+    seats_ = std::make_unique<std::atomic<uint64_t>[]>(static_cast<size_t>(threads_));
+    return;
+  }
   workers_->threads.reserve(static_cast<size_t>(threads_ - 1));
   const BlockSignals block_signals;
   try {
@@ -97,14 +102,12 @@ void ThreadPool::run(uint32_t parts, Call call, void* context) {
     parts_offered_ += count;
     const uint64_t offer = (piece_of(offer_.load(std::memory_order_relaxed)) + 1) << kPartBits | count;
     offer_.store(offer);
-    if (sleepers_.load() > 0) {
-      // Taking the mutex orders us after a worker that has counted itself but does not wait yet.
-      {
-        const std::lock_guard lock(workers_->mutex);
-      }
-      workers_->wake.notify_all();
+    if (host_.run) {
+      call_host(offer);
+    } else {
+      wake_workers();
+      take_parts(offer, 0);
     }
-    take_parts(offer, 0);
     for (int looks = 0; parts_done() != parts_offered_; ++looks) {
       if (looks < kPausesBeforeYield)
         pause();
@@ -112,6 +115,37 @@ void ThreadPool::run(uint32_t parts, Call call, void* context) {
         std::this_thread::yield();
     }
   }
+}
+
+void ThreadPool::wake_workers() {
+  if (sleepers_.load() == 0) return;
+  // Taking the mutex orders us after a worker that has counted itself but does not wait yet.
+  {
+    const std::lock_guard lock(workers_->mutex);
+  }
+  workers_->wake.notify_all();
+}
+
+// Afterwards the caller takes the seats that the host has left out, so that no parts are missing.
+void ThreadPool::call_host(uint64_t offer) {
+  const auto seats = static_cast<int32_t>(std::min(parts_of(offer), static_cast<uint32_t>(threads_)));
+  host_.run(
+      host_.user_data, seats, [](void* pool, int32_t seat) { static_cast<ThreadPool*>(pool)->take_seat(seat); }, this);
+  for (int32_t seat = 0; seat < seats; ++seat) take_seat(seat);
+}
+
+// Serves the present piece of work, once: threads at one seat would share scratch memory. A host that calls again, or
+// too late, finds the seat taken or no parts left.
+void ThreadPool::take_seat(int32_t seat) {
+  if (seat < 0 || seat >= threads_) return;
+  const uint64_t offer = offer_.load(std::memory_order_acquire);
+  std::atomic<uint64_t>& served = seats_[static_cast<size_t>(seat)];
+  uint64_t last = served.load(std::memory_order_acquire);
+  do {
+    if (piece_of(last) >= piece_of(offer)) return;
+  } while (!served.compare_exchange_weak(last, offer, std::memory_order_acq_rel, std::memory_order_acquire));
+  const FloatState float_state;
+  take_parts(offer, seat);
 }
 
 // The next of the owner's parts, if one is left.

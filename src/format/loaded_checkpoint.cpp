@@ -9,6 +9,7 @@
 
 #include "digest.hpp"
 #include "json.hpp"
+#include "kaiju/base/detail/memory_placement.hpp"
 #include "values.hpp"
 
 namespace kaiju::format {
@@ -33,6 +34,10 @@ Status LoadedCheckpoint::read(std::span<const std::byte> bytes, std::byte* to) c
     return Checkpoint::read(bytes, to);  // a copied tensor's
   const Status status = source_.read(static_cast<uint64_t>(bytes.data() - all.data()), {to, bytes.size()});
   return status.ok() ? status : Status(status.code(), fmt::format("{}: {}", name_, status.message()));
+}
+
+Status LoadedCheckpoint::interleave() const {
+  return source_.is_file() ? interleave_file(source_.in_place(), "the weights") : Status();
 }
 
 Status LoadedCheckpoint::load(Verify verify, const Progress& progress, int32_t threads) {

@@ -37,6 +37,7 @@ class LoadedCheckpoint : public Checkpoint {
   const TensorInfo* find(std::string_view name) const override;
   Status check_unchanged() const override;
   Status read(std::span<const std::byte> bytes, std::byte* to) const override;
+  Status interleave() const override;
 
   const Source& source() const { return source_; }
   Status load(Verify verify, const Progress& progress, int32_t threads = 1);

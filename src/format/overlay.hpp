@@ -45,6 +45,10 @@ class Overlay : public Checkpoint {
         return over_->read(bytes, to);
     return model_->read(bytes, to);
   }
+  Status interleave() const override {
+    KAIJU_TRY(over_->interleave());
+    return model_->interleave();
+  }
 
  protected:
   const Checkpoint& over() const { return *over_; }

@@ -618,7 +618,7 @@ TEST_CASE("every option has a description and accepts its limits") {
       CHECK(kaiju_options_set_float(options, option, info.standard, nullptr) == KAIJU_OK);
     }
   }
-  CHECK(described == 67);
+  CHECK(described == 71);
   kaiju_options_destroy(options);
 }
 

@@ -1,10 +1,14 @@
 // Weight updates: an engine that takes them while it serves computes what a file of the new weights gives.
+#include <fmt/format.h>
+
 #include <bit>
 
 #include "catch.hpp"
+#include "kaiju/backend/reference.hpp"
 #include "kaiju/calibration.hpp"
 #include "kaiju/format/weight_update.hpp"
 #include "kaiju/kaiju.hpp"
+#include "kaiju/run/executor_for.hpp"
 #include "small_config.hpp"
 #include "talk.hpp"
 #include "tests/format/training_run.hpp"
@@ -21,8 +25,14 @@ using Tokens = std::vector<std::pair<int32_t, float>>;  // with their log-probab
 
 class Talk : public test::Talk {
  public:
-  Talk(const std::shared_ptr<const Checkpoint>& checkpoint, const std::string& backend)
-      : test::Talk(Model::create(checkpoint), options_of(backend, 6, 128)) {}
+  Talk(const std::shared_ptr<const Checkpoint>& checkpoint, const std::string& backend, bool skip_zeros = false)
+      : test::Talk(Model::create(checkpoint), options(backend, skip_zeros)) {}
+
+  static RunOptions options(const std::string& backend, bool skip_zeros) {
+    RunOptions options = options_of(backend, 6, 128);
+    options.executor.skip_zeros = skip_zeros;
+    return options;
+  }
 
   static std::vector<int32_t> prompt(int32_t first, int32_t length = 150) {
     std::vector<int32_t> tokens;
@@ -72,6 +82,20 @@ std::shared_ptr<const Checkpoint> updated(const std::shared_ptr<const Checkpoint
   return *made;
 }
 
+// The reference, which remembers which matrices it was given to skip zeros of.
+struct Spy : ReferenceBackend {
+  std::vector<std::vector<const int8_t*>>* given = nullptr;
+  Status skip_zeros_of(std::span<const Matrix> downs) {
+    given->emplace_back();
+    for (const Matrix& down : downs) given->back().push_back(down.weight);
+    return {};
+  }
+};
+
+bool skips_zeros(const std::string& backend) {
+  return backend != "portable" && backend != "reference" && backend != "cuda";
+}
+
 }  // namespace
 
 TEST_CASE("an engine that takes weight updates replies as one that was made with a file of the new weights") {
@@ -80,7 +104,7 @@ TEST_CASE("an engine that takes weight updates replies as one that was made with
       INFO(isa << ", version " << arithmetic);
       TrainingRun run(test::small_config_of(arithmetic, "updates"), kSeed);
       auto checkpoint = run.now();
-      Talk talk(checkpoint, isa);
+      Talk talk(checkpoint, isa, arithmetic == 1 && skips_zeros(isa));  // copies of weights follow the updates
       const Tokens before = talk.reply(Talk::prompt(1), 12);
       CHECK(talk.reply(Talk::prompt(1), 12) == before);
       CHECK(talk.cached > 100);
@@ -96,6 +120,48 @@ TEST_CASE("an engine that takes weight updates replies as one that was made with
         CHECK(talk.engine().scrub(size_t{1} << 30).ok());
       }
     }
+}
+
+TEST_CASE("zeros are skipped where there are some, and refused elsewhere with the reason") {
+  const auto refused = [](const RunOptions& options, int32_t arithmetic) {
+    TrainingRun run(test::small_config_of(arithmetic, "zeros"), kSeed);
+    const auto engine = Model::create(run.now()).value()->create_engine(options);
+    INFO(engine.status().message());
+    CHECK(engine.status().code() == StatusCode::kUnsupported);
+    return engine.status().message();
+  };
+  for (const std::string& isa : test::isas()) {
+    INFO(isa);
+    if (!skips_zeros(isa)) refused(Talk::options(isa, true), 1);
+    if (isa != "cuda") CHECK(refused(Talk::options(isa, true), 2).find("zeros") != std::string::npos);
+  }
+  TrainingRun run(test::small_config("zeros", false), kSeed);
+  const auto model = Model::create(run.now()).value();
+  const RunOptions with = Talk::options("auto", true), without = Talk::options("auto", false);
+  const ModelConfig& config = model->config();
+  if (!model->create_engine(with).ok()) return;  // auto is a GPU
+  CHECK(model->memory_need(with)->workspace - model->memory_need(without)->workspace ==
+        int64_t{config.d_model} * config.d_ff * static_cast<int64_t>(config.layers.size()));
+}
+
+TEST_CASE("a backend that skips zeros is given the matrices of the new weights before they are used") {
+  TrainingRun run(test::small_config("zeros", false), kSeed);
+  std::vector<std::vector<const int8_t*>> given;
+  auto spy = std::make_unique<Spy>();
+  spy->given = &given;
+  ExecutorSizes sizes;
+  sizes.block_count[BlockKind::kGlobal] = sizes.block_count[BlockKind::kWindow] = 4;
+  sizes.skip_zeros = true;
+  auto executor = ExecutorFor<Spy>::create(std::move(spy), std::move(Weights::from(run.now())).value(), sizes);
+  REQUIRE(executor.ok());
+  REQUIRE(given.size() == 1);
+  run.step();
+  const std::shared_ptr<const Checkpoint> later = run.now();
+  REQUIRE((*executor)->set_weights(later).ok());
+  REQUIRE(given.size() == 2);
+  for (size_t i = 0; i < given[1].size(); ++i)
+    CHECK(given[1][i] == later->view<int8_t>(fmt::format("layers.{}.ffn.down.weight", i)).data());
+  CHECK(given[1].size() == later->config().layers.size());
 }
 
 TEST_CASE("a reply under way goes on with what the new weights give for its tokens") {

@@ -25,6 +25,24 @@ double processor_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
+// Threads of a host's, started for each piece of work; `seats_at_most` of them, if a host forgets some.
+struct Host {
+  std::atomic<int> calls{0}, seats{0};
+  int32_t seats_at_most = INT32_MAX;
+
+  static void run(void* user_data, int32_t parts, HostThreads::Part part, void* work) {
+    auto& host = *static_cast<Host*>(user_data);
+    ++host.calls;
+    std::vector<std::thread> threads;
+    for (int32_t i = 0; i < std::min(parts, host.seats_at_most); ++i) {
+      ++host.seats;
+      threads.emplace_back([=] { part(work, i); });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  HostThreads threads() { return {run, this}; }
+};
+
 }  // namespace
 
 TEST_CASE("every part runs exactly once, on any number of threads") {
@@ -93,6 +111,60 @@ TEST_CASE("a pool wakes from sleep and still shares its work") {
     std::atomic<int> count{0};
     pool.parallel_for(2, [&](int32_t, int32_t) { ++count; });
     REQUIRE(count == 2);
+  }
+}
+
+TEST_CASE("a host's threads run every part exactly once, each with scratch memory of its own") {
+  for (int32_t threads = 1; threads <= 5; ++threads) {
+    Host host;
+    ThreadPool pool(threads, nullptr, nullptr, host.threads());
+    for (const int32_t parts : {0, 1, 2, 3, 7, 64, 1000}) {
+      std::vector<int> done(static_cast<size_t>(parts), 0), scratch(static_cast<size_t>(threads), 0);
+      const int before = host.seats;
+      for (int round = 0; round < 5; ++round)
+        pool.parallel_for(parts, [&](int32_t part, int32_t thread) {
+          ++done[static_cast<size_t>(part)];  // plain, as scratch memory would be
+          ++scratch[static_cast<size_t>(thread)];
+        });
+      for (const int count : done) REQUIRE(count == 5);
+      CHECK(host.seats - before == (threads > 1 && parts > 1 ? 5 * std::min(parts, threads) : 0));
+    }
+  }
+}
+
+TEST_CASE("a host may run the parts one after another, in any order, on the calling thread") {
+  const auto backwards = [](void*, int32_t parts, HostThreads::Part part, void* work) {
+    while (parts-- > 0) part(work, parts);
+  };
+  ThreadPool pool(4, nullptr, nullptr, {backwards, nullptr});
+  std::vector<int> done(100, 0);
+  pool.parallel_for(100, [&](int32_t part, int32_t) { ++done[static_cast<size_t>(part)]; });
+  for (const int count : done) CHECK(count == 1);
+}
+
+TEST_CASE("parts that a host leaves out or runs twice are run once, and never two at a time with one number") {
+  for (const int32_t seats : {0, 1, 3}) {
+    Host host;
+    host.seats_at_most = seats;
+    const auto twice = [](void* user_data, int32_t parts, HostThreads::Part part, void* work) {
+      std::thread other([=] { Host::run(user_data, parts, part, work); });
+      Host::run(user_data, parts, part, work);
+      other.join();
+      part(work, -1);
+      part(work, parts);
+    };
+    ThreadPool pool(4, nullptr, nullptr, {twice, &host});
+    std::vector<int> done(50, 0);
+    std::atomic<int> with_number[4] = {}, together{0};
+    for (int round = 0; round < 20; ++round)
+      pool.parallel_for(50, [&](int32_t part, int32_t thread) {
+        if (with_number[thread]++ > 0) ++together;
+        ++done[static_cast<size_t>(part)];
+        std::this_thread::yield();
+        --with_number[thread];
+      });
+    for (const int count : done) REQUIRE(count == 20);
+    CHECK(together == 0);
   }
 }
 
@@ -192,6 +264,22 @@ TEST_CASE(
     });
   _mm_setcsr(found);
   for (const unsigned s : state) CHECK(s == 0x1F80);
+}
+
+TEST_CASE("a host's threads compute in the contract's floating-point state and get back their own") {
+  const auto flushing = [](void* after, int32_t parts, HostThreads::Part part, void* work) {
+    const unsigned found = _mm_getcsr();
+    _mm_setcsr(found | 0x8040);
+    for (int32_t i = 0; i < parts; ++i) part(work, i);
+    *static_cast<unsigned*>(after) = _mm_getcsr() & 0x8040;
+    _mm_setcsr(found);
+  };
+  unsigned after = 0;
+  ThreadPool pool(3, nullptr, nullptr, {flushing, &after});
+  unsigned flushed = 0;
+  pool.parallel_for(12, [&](int32_t, int32_t) { flushed |= _mm_getcsr() & 0x8040; });
+  CHECK(flushed == 0);
+  CHECK(after == 0x8040);
 }
 
 TEST_CASE("FloatState restores the previous floating-point state") {

@@ -200,6 +200,24 @@ TEST_CASE("kaiju-bench peers runs every program in turns and divides the speeds 
     CHECK(tiny::contains(line, "-t 1 -p 16 -n 64 -o json -fa 1"));
   }
   CHECK(rounds == 3);
+  said.close();
+
+  fails(peers("--streams 4"), "has no program llama-batched-bench");
+  const std::string batched = folder / "fair/other/llama-batched-bench";
+  tiny::write_file(
+      batched,
+      "#!/bin/sh\necho \"$@\" >> \"$0.said\"\necho '|    PP |     TG |    B |'\n"
+      "echo '|-------|--------|------|'\n"
+      "echo '|     1 |     64 |    4 |    260 |    1.000 |     4.00 |    2.000 |     8.50 |    3.0 | 9.0 |'\n");
+  std::filesystem::permissions(batched, std::filesystem::perms::owner_all);
+  const Run together = peers("--streams 4");
+  INFO(together.out << together.err);
+  REQUIRE(together.status == 0);
+  CHECK(tiny::contains(together.out, "decode of 4"));
+  CHECK(tiny::contains(together.out, "8.5 (8.5 to 8.5)"));
+  said.open(batched + ".said");
+  REQUIRE(std::getline(said, line));
+  CHECK(tiny::contains(line, "-t 1 -c 260 -npp 1 -ntg 64 -npl 4"));
 }
 
 TEST_CASE("kaiju-bench cache measures as many rows as it takes") {

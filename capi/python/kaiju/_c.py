@@ -324,6 +324,8 @@ STRUCTS = {"option_info": OptionInfo, "device_info": DeviceInfo, "engine_info": 
            "memory_need": MemoryNeed, "rollout_info": RolloutInfo}
 
 CLOCK = c.CFUNCTYPE(I64, P)
+PART = c.CFUNCTYPE(None, P, I32)
+HOST_THREADS = c.CFUNCTYPE(None, P, I32, PART, P)
 LOGITS = c.CFUNCTYPE(None, P, SIZE, P, SIZE, P)
 PROGRESS = c.CFUNCTYPE(I32, F64, P)
 WRITE = c.CFUNCTYPE(I32, P, SIZE, P)
@@ -354,6 +356,7 @@ FUNCTIONS: Dict[str, Tuple[object, ...]] = {
     "options_clear_samplers": (I32, P),
     "sampler_describe": (I32, I32, SIZE, P),
     "options_set_clock": (I32, P, P, P),
+    "options_set_host_threads": (I32, P, P, P),
     "options_set_logits_hook": (I32, P, P, P),
     "option_find": (I32, P, P),
     "option_describe": (I32, I32, P),

@@ -209,7 +209,8 @@ def _tell(futures: List["asyncio.Future[None]"]) -> None:
 class Engine(Handle):
     """Computes replies with a model. Any number of threads and asyncio tasks may use one engine.
 
-    Options: those of the scope "engine", and clock, a callable that answers nanoseconds."""
+    Options: those of the scope "engine", clock, a callable that answers nanoseconds, and host_threads, a callable
+    that runs parts of the work on threads of yours (Options.set)."""
 
     _kind = "engine"
 
@@ -232,7 +233,7 @@ class Engine(Handle):
         self._thread: Optional[threading.Thread] = None  # steps for asyncio
         self._failure: Optional[Tuple[int, str]] = None  # that ended it
         with bag(("engine",), options, values) as read:
-            self._options = read._clock  # kept: C calls it
+            self._options = read._clock, read._host_threads  # kept: C calls them
             call(lib.kaiju_engine_create, self.model._handle, read._handle, self._out)
 
     def __repr__(self) -> str:

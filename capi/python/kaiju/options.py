@@ -26,7 +26,7 @@ _WHERE = {
 }
 # What is no option of the library's table, and has a setter of its own: the scope that reads it.
 _OWN = {"logit_bias": "generate", "samplers": "generate", "timeout": "generate", "logits_hook": "generate",
-        "clock": "engine"}
+        "clock": "engine", "host_threads": "engine"}
 
 
 class Option(NamedTuple):
@@ -125,6 +125,7 @@ class Options(Handle):
         self._scopes: Tuple[str, ...] = tuple(_c.OPTION_SCOPES)
         self._clock: Any = None  # the callback that C calls
         self._hook: Any = None  # likewise
+        self._host_threads: Any = None  # likewise
         self._timeout: Optional[int] = None  # nanoseconds, from the request's submission
         self._given: Dict[str, Any] = {}
         self.update(values)
@@ -160,7 +161,8 @@ class Options(Handle):
                 self._set_clock(None)
         if name is None:
             self._set_logits_hook(None)
-        if name in ("logit_bias", "samplers", "logits_hook"):
+            self._set_host_threads(None)
+        if name in ("logit_bias", "samplers", "logits_hook", "host_threads"):
             getattr(self, f"_set_{name}")(None)
         elif name not in ("clock", "timeout"):
             number = 0 if name is None else self._find(name).number
@@ -176,7 +178,7 @@ class Options(Handle):
         made = Options.__new__(Options)
         Handle.__init__(made)
         made._scopes, made._clock, made._timeout = scopes, self._clock, self._timeout
-        made._hook = self._hook
+        made._hook, made._host_threads = self._hook, self._host_threads
         made._given = dict(self._given)
         check(lib.kaiju_options_copy(self._handle, made._out), "kaiju: out of memory")
         return made
@@ -271,6 +273,20 @@ class Options(Handle):
         self._clock = None if clock is None else _c.CLOCK(lambda _: int(clock()))
         pointer = c.cast(self._clock, c.c_void_p) if self._clock else None
         check(lib.kaiju_options_set_clock(self._handle, pointer, None), "the clock cannot be set")
+
+    def _set_host_threads(self, run: Optional[Callable[[int, Callable[[int], None]], Any]]) -> None:
+        """run(parts, part) calls part(i) once for each i below parts, on any threads, and returns when all calls have:
+        lambda parts, part: list(pool.map(part, range(parts))). It must not raise: what it raises is printed. Each step
+        calls it some hundred times, so a pool of Python costs more than threads of the engine."""
+        if run is not None and not callable(run):
+            raise WrongType(f"host_threads is {run!r}; it must be a callable of parts and part")
+
+        def share(_: Any, parts: int, part: Callable[[Any, int], None], work: Any) -> None:
+            run(parts, lambda i: part(work, i))  # type: ignore[misc]
+
+        self._host_threads = None if run is None else _c.HOST_THREADS(share)
+        pointer = c.cast(self._host_threads, c.c_void_p) if self._host_threads else None
+        check(lib.kaiju_options_set_host_threads(self._handle, pointer, None), "the host's threads cannot be set")
 
 
 def _no_text(value: Any) -> Any:

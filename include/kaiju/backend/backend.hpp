@@ -80,6 +80,12 @@ concept TakesMemory = requires(B& backend, const StepSizes& sizes) {
   { backend.take_memory(sizes) } -> std::same_as<Status>;
 };
 
+// A backend may offer to skip the zeros of products add_down, for which it copies their matrices.
+template <class B>
+concept SkipsZeros = requires(B& backend, std::span<const Matrix> downs) {
+  { backend.skip_zeros_of(downs) } -> std::same_as<Status>;
+};
+
 // The operations that the forward pass needs (model/forward.hpp).
 template <class B>
 concept ModelBackend =

@@ -1,6 +1,6 @@
 // CpuBackend: a Backend that computes on the host's cores, with kernels for several instruction sets. A CpuBackend
-// gives the same bits as ReferenceBackend (tests/conformance). A CpuBackend owns its worker threads and its scratch
-// memory, and it uses the weights in place, without copying them.
+// gives the same bits as ReferenceBackend (tests/conformance). A CpuBackend owns its worker threads, unless it computes
+// on the host's, and its scratch memory, and it uses the weights in place, without copying them.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include "kaiju/backend/row_sampler.hpp"
 #include "kaiju/base/buffer.hpp"
 #include "kaiju/base/detail/thread_pool.hpp"
+#include "kaiju/base/host_threads.hpp"
 #include "kaiju/base/status.hpp"
 
 namespace kaiju {
@@ -24,6 +25,7 @@ struct AttentionPiece;
 struct AttentionKernels;
 struct ChunkTask;
 struct NextWeights;
+class TransposedWeights;
 class WeightOrder;
 }  // namespace cpu
 
@@ -38,17 +40,25 @@ class CpuBackend {
 
   // Creates a CpuBackend. `isa` is one of isas(), or "auto" for the fastest. `threads` is the number of computing
   // threads, which includes the calling thread. Returns kInvalidArgument if `isa` is unknown, and kUnsupported if this
-  // machine lacks that instruction set or if a thread cannot be started.
-  static Result<std::unique_ptr<CpuBackend>> create(std::string_view isa, int32_t threads);
+  // machine lacks that instruction set or if a thread cannot be started. With `host` no thread is started: the host's
+  // compute, at most `threads` at a time.
+  static Result<std::unique_ptr<CpuBackend>> create(std::string_view isa, int32_t threads,
+                                                    const HostThreads& host = {});
 
   // The same with kernels that isas() does not list, which this machine must have the instructions for: a test's.
-  static Result<std::unique_ptr<CpuBackend>> with_kernels(const cpu::Kernels& kernels, int32_t threads);
+  static Result<std::unique_ptr<CpuBackend>> with_kernels(const cpu::Kernels& kernels, int32_t threads,
+                                                          const HostThreads& host = {});
 
   ~CpuBackend();
 
   // Allocates scratch memory for steps of up to these sizes. A step that is larger than these sizes still runs and
   // allocates more memory.
   Status take_memory(const StepSizes& sizes);
+
+  // Copies these matrices, of products add_down, by channels. From then on such products of four rows or fewer read the
+  // channels alone that are not zero, if they are at most a quarter. Forgets the copies before. Returns kUnsupported if
+  // the instruction set or a matrix does not allow it, kOutOfMemory if there is no memory for the copies.
+  Status skip_zeros_of(std::span<const Matrix> downs);
 
   const char* isa() const;
   int32_t threads() const { return pool_.threads(); }
@@ -80,7 +90,7 @@ class CpuBackend {
   void attend(const ScaledAttentionArgs& args, const Batch& batch, const KvSlot& kv);
 
  private:
-  CpuBackend(const cpu::Kernels& kernels, int32_t threads);
+  CpuBackend(const cpu::Kernels& kernels, int32_t threads, const HostThreads& host);
 
   // How a product is divided among the threads: parts of the outputs times parts of the rows.
   struct MatmulCut {
@@ -89,6 +99,7 @@ class CpuBackend {
   MatmulCut cut_matmul(int32_t out, int32_t in, int32_t rows) const;
   int32_t first_out(int32_t out, int32_t part, int32_t parts) const;
   void multiply(cpu::MatmulArgs& args);
+  bool add_down_skipping(const cpu::MatmulArgs& product);
   Matrix next_large(const Matrix& now, int32_t rows);
   void announce(int32_t thread, const Matrix& next, int32_t rows);
   void attend(const cpu::AttentionPiece& whole, int32_t heads, const cpu::AttentionKernels& kernels, const Batch& batch,
@@ -114,7 +125,8 @@ class CpuBackend {
   ThreadPool pool_;
   Buffer<std::byte> scratch_;  // [threads, scratch_stride_]
   size_t scratch_stride_ = 0;
-  Buffer<std::byte> prepared_;  // activations in the layout of the matmul kernels
+  std::unique_ptr<cpu::TransposedWeights> transposed_;  // of skip_zeros_of
+  Buffer<std::byte> prepared_;                          // activations in the layout of the matmul kernels
   std::vector<cpu::AttentionPiece> pieces_;
   std::vector<cpu::ChunkTask> chunk_tasks_;
   Buffer<std::byte> chunk_sums_;  // sums of tasks, and totals of pieces

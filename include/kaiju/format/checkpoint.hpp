@@ -99,6 +99,10 @@ class Checkpoint {
     std::copy(bytes.begin(), bytes.end(), to);
     return {};
   }
+  // Interleaves the mapped weights over the memory nodes (NUMA) of the machine: reads the whole file, and moves its
+  // pages, but for those that another process has mapped, too. Does nothing with one node, or without a file. Returns
+  // kUnsupported if the system refuses.
+  virtual Status interleave() const { return {}; }
 
   // Returns a typed view of a tensor. The view is empty if the tensor is absent or its elements have another type than
   // T. The function open() has checked that all required tensors exist (docs/checkpoint.md lists them).

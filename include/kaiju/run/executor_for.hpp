@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kaiju/base/buffer.hpp"
+#include "kaiju/base/detail/memory_placement.hpp"
 #include "kaiju/base/float_state.hpp"
 #include "kaiju/format/scales.hpp"
 #include "kaiju/model/forward.hpp"
@@ -90,6 +91,7 @@ class ExecutorFor final : public Executor {
   Status set_weights(const std::shared_ptr<const Checkpoint>& checkpoint) override {
     Result<Weights> read = Weights::from(checkpoint);
     if (!read.ok()) return read.status();
+    if (skips_zeros_) KAIJU_TRY(skip_zeros(*read));
     weights_ = std::move(read).value();
     head_.reset();
     scales_.reset();
@@ -117,6 +119,9 @@ class ExecutorFor final : public Executor {
     sampled_rows_.reserve(static_cast<size_t>(sizes.step_tokens));
     const ExecutorInfo& info = slots_.info();
     KAIJU_TRY(take(cache_, static_cast<size_t>(info.cache_bytes()), "the KV cache"));
+    if (sizes.interleave) KAIJU_TRY(interleave({cache_.data(), cache_.bytes()}, "the KV cache"));
+    if (sizes.large_pages) cache_.prefer_large_pages();
+    if (sizes.skip_zeros) KAIJU_TRY(skip_zeros(weights_));
     pool_[1] = cache_.data();
     pool_[0] = info.shares_memory() ? pool_[1] : pool_[1] + info.block_bytes[1] * info.block_count[1];
     kv_slots_ = slots_.kv_slots();
@@ -140,6 +145,19 @@ class ExecutorFor final : public Executor {
       workspace_.angles.push_back(angles_.back().data());
     }
     return {};
+  }
+
+  Status skip_zeros(const Weights& weights) {
+    skips_zeros_ = true;
+    if constexpr (SkipsZeros<B>) {
+      std::vector<Matrix> downs;
+      if (weights.config.shape.ffn == Ffn::kSquaredRelu)
+        for (const LayerWeights& layer : weights.layers) downs.push_back(layer[Matmul::kDown]);
+      if (!downs.empty()) return backend_->skip_zeros_of(downs);
+      return {StatusCode::kUnsupported,
+              "feed-forward layers without a squared ReLU have no zeros to skip: leave it out"};
+    }
+    return {StatusCode::kUnsupported, "backend " + slots_.info().backend + " does not skip zeros: leave it out"};
   }
 
   template <class T>
@@ -316,6 +334,7 @@ class ExecutorFor final : public Executor {
   Buffer<uint8_t> seen_;
   std::vector<Buffer<arith::CosSin>> angles_;
   Workspace workspace_;
+  bool skips_zeros_ = false;                 // ExecutorSizes::skip_zeros
   std::vector<SampledRow> sampled_rows_;     // of the step being run
   HookedRow hooked_;                         // the row being sampled from, where it has a hook
   const FloatState* float_state_ = nullptr;  // of the step being run

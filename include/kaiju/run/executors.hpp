@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kaiju/base/host_threads.hpp"
 #include "kaiju/format/checkpoint.hpp"
 
 namespace kaiju {
@@ -20,10 +21,23 @@ struct ExecutorOptions {
   // same bits. Their number must divide the model's heads and feed-forward columns, and the KV heads or be divided by
   // them, and they must reach each other's memory; kUnsupported says what would fit.
   std::vector<int32_t> devices;
-  // Threads that compute a step, the calling thread included; 0: one for each physical core that the system
-  // lets this process use. On a GPU, those that draw
-  // from rows with chains of samplers; they are started by the first step with several such rows.
+  // Threads that compute a step, the calling thread included; 0: one for each physical core that the system lets this
+  // process use. On a GPU, those that draw from rows with chains of samplers; they are started by the first step with
+  // several such rows.
   int32_t threads = 0;
+  // Threads of the host's that compute in their place, at most `threads` at a time: then none is started. The thread
+  // that creates the executor or runs a step calls host_threads.run, some hundred times a step. The results have the
+  // same bits.
+  HostThreads host_threads;
+  // On a CPU: the KV cache lies interleaved over the memory nodes (NUMA) of the machine, not on those of the threads
+  // that first write its pages. Does nothing on a machine with one node; kUnsupported if the system refuses.
+  bool interleave = false;
+  // On a CPU: asks the system for pages of 2 MiB for the KV cache. One byte of KV may then make 2 MiB resident.
+  bool large_pages = false;
+  // On a CPU: decode steps of four tokens or fewer read only those weights of the matrix `down` that are multiplied by
+  // something else than zero, of which a squared ReLU leaves few. Takes a copy of these matrices, d_ff * d_model bytes
+  // for each layer. The results have the same bits. kUnsupported for other feed-forward layers.
+  bool skip_zeros = false;
   // Most sequences that are live at once. 0: 64, or fewer, but at least 8, if the window blocks of so many would take
   // more than 1 GiB.
   int32_t slot_count = 0;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kaiju/backend/batch.hpp"
+#include "kaiju/base/host_threads.hpp"
 #include "kaiju/base/status.hpp"
 #include "kaiju/format/config.hpp"
 #include "kaiju/step/plan.hpp"
@@ -30,7 +31,9 @@ struct ExecutorSizes {
   std::string kv_layout;  // see ExecutorInfo
   std::string backend;
   int32_t device = 0, threads = 1;
-  int32_t draw_threads = 1;         // on a GPU: those that draw from rows with chains of samplers
+  int32_t draw_threads = 1;  // on a GPU: those that draw from rows with chains of samplers
+  HostThreads host_threads;  // see ExecutorOptions, as what follows
+  bool interleave = false, large_pages = false, skip_zeros = false;
   std::vector<int32_t> gpus = {0};  // which of the GPUs that CUDA shows; several share the model
   bool graphs = true;               // see ExecutorOptions::graphs and products_file
   std::string products_file;

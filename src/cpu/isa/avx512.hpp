@@ -133,6 +133,17 @@ KAIJU_INLINE void dot4(Ints& sum, Ints unsigned_bytes, Ints signed_bytes) {
 }
 KAIJU_INLINE void add_products(Ints& sum, Panel panel, Ints signed_bytes) { dot4(sum, panel, signed_bytes); }
 
+// Brings the bytes of four rows side by side: lane e of the 128-bit part l of out[j] has those of column 16 l + 4 j +
+// e.
+constexpr int kSkipColumns = 4;  // vectors of columns of one row that are summed at a time
+KAIJU_INLINE void side_by_side(const Ints (&rows)[4], Ints (&out)[4]) {
+  const auto a = (__m512i)rows[0], b = (__m512i)rows[1], c = (__m512i)rows[2], d = (__m512i)rows[3];
+  const __m512i low_ab = _mm512_unpacklo_epi8(a, b), high_ab = _mm512_unpackhi_epi8(a, b);
+  const __m512i low_cd = _mm512_unpacklo_epi8(c, d), high_cd = _mm512_unpackhi_epi8(c, d);
+  out[0] = (Ints)_mm512_unpacklo_epi16(low_ab, low_cd), out[1] = (Ints)_mm512_unpackhi_epi16(low_ab, low_cd);
+  out[2] = (Ints)_mm512_unpacklo_epi16(high_ab, high_cd), out[3] = (Ints)_mm512_unpackhi_epi16(high_ab, high_cd);
+}
+
 // ---- weighted values ----
 
 // A weight of 16 bits goes as two bytes in two rows, high and low; a lane of a vector of values holds one channel of

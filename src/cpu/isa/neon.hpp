@@ -145,6 +145,10 @@ KAIJU_INLINE void add_pair_products(Ints& sum, Ints rows, Ints outs) {
 }
 #endif
 
+constexpr int kSkipColumns = 0;  // its products of bytes are signed: channels go one by one
+template <class Four>
+void side_by_side(const Four& rows, Four& out);
+
 // ---- weighted values ----
 
 // A weight of 16 bits goes as two bytes less 128 in two rows, high and low; 128 * sum(v) comes back at the end. A lane

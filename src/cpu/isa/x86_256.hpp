@@ -163,6 +163,17 @@ KAIJU_INLINE void add_pairs(Ints& sum, Ints a, Ints b) {
   asm("%{vex%} vpdpwssd %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
 }
 
+// Brings the bytes of four rows side by side: lane e of the 128-bit part l of out[j] has those of column 16 l + 4 j +
+// e.
+constexpr int kSkipColumns = 2;  // vectors of columns of one row that are summed at a time
+KAIJU_INLINE void side_by_side(const Ints (&rows)[4], Ints (&out)[4]) {
+  const auto a = (__m256i)rows[0], b = (__m256i)rows[1], c = (__m256i)rows[2], d = (__m256i)rows[3];
+  const __m256i low_ab = _mm256_unpacklo_epi8(a, b), high_ab = _mm256_unpackhi_epi8(a, b);
+  const __m256i low_cd = _mm256_unpacklo_epi8(c, d), high_cd = _mm256_unpackhi_epi8(c, d);
+  out[0] = (Ints)_mm256_unpacklo_epi16(low_ab, low_cd), out[1] = (Ints)_mm256_unpackhi_epi16(low_ab, low_cd);
+  out[2] = (Ints)_mm256_unpacklo_epi16(high_ab, high_cd), out[3] = (Ints)_mm256_unpackhi_epi16(high_ab, high_cd);
+}
+
 #else
 
 constexpr const char* kIsa = "avx2";
@@ -186,6 +197,10 @@ KAIJU_INLINE void add_products(Ints& sum, const Panel& panel, Ints bytes) {
   sum += (Ints)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
 KAIJU_INLINE void add_pairs(Ints& sum, Ints a, Ints b) { sum += (Ints)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
+
+constexpr int kSkipColumns = 0;  // its products of an unsigned byte above 128 would not fit: channels go one by one
+template <class Four>
+void side_by_side(const Four& rows, Four& out);
 
 #endif
 

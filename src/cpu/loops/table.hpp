@@ -6,6 +6,7 @@
 #include "matmul.hpp"
 #include "rows.hpp"
 #include "scaled_rows.hpp"
+#include "skip_matmul.hpp"
 
 namespace kaiju::cpu {
 namespace {
@@ -20,6 +21,7 @@ constexpr Kernels kTable = {
     .out_unit = kBlockOuts,
     .matmul = {multiply<MatmulKind::kLinear>, multiply<MatmulKind::kUp>, multiply<MatmulKind::kAddLinear>,
                multiply<MatmulKind::kAddDown>},
+    .multiply_skipping = multiply_skipping,
     .queries = queries,
     .append = append,
     .attention_scratch_bytes = sizeof(Scratch),

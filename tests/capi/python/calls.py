@@ -224,6 +224,23 @@ class OptionNames(OfEngine):
             time[0] = 5000
             self.assertEqual(engine.now(), 5000)
 
+    def test_an_engine_computes_on_threads_of_its_host(self):
+        from concurrent.futures import ThreadPoolExecutor
+
+        prompt, told = STORY * 20, []
+        with model.engine(threads=1) as engine:
+            expected = engine.session().generate(prompt, max_tokens=8).tokens
+
+        def run(parts, part):
+            told.append(parts)
+            list(pool.map(part, range(parts)))
+
+        with ThreadPoolExecutor(2) as pool, model.engine(threads=2, host_threads=run) as engine:
+            gc.collect()
+            self.assertEqual(engine.session().generate(prompt, max_tokens=8).tokens, expected)
+        self.assertEqual(set(told), {2})
+        self.refused("host_threads", lambda: model.engine(threads=1, host_threads=3), kaiju.WrongType)
+
 
 class Errors(OfEngine):
     def test_every_status_has_a_class_and_a_name(self):

@@ -20,6 +20,7 @@ NAMES = {
     "options_create": "Options", "options_destroy": "Options.close", "options_copy": "Options.copy",
     "options_clear": "Options.clear", "options_set_int": "Options.set", "options_set_float": "Options.set",
     "options_set_string": "Options.set", "options_set_logit_bias": "Options.set", "options_set_clock": "Options.set",
+    "options_set_host_threads": "Options.set",
     "option_find": "option_find", "option_describe": "option_describe",
     "options_add_sampler": "Options.set", "options_clear_samplers": "Options.clear",
     "sampler_describe": "sampler_describe",
@@ -178,7 +179,7 @@ class Header(Test):
                     self.assertIn(others.get(field, field), kind._fields)
 
     def test_every_constant_and_property_has_a_python_name(self):
-        options = {name for name in constants() if re.match("KAIJU_(MODEL_VERIFY|MODEL_HEAD|MODEL_SCALES|ENGINE|GENERATE|SESSION)", name)}
+        options = {name for name in constants() if re.match("KAIJU_(MODEL_VERIFY|MODEL_HEAD|MODEL_SCALES|MODEL_INTERLEAVE|ENGINE|GENERATE|SESSION)", name)}
         known = {f"{prefix}{each.name}": each.value for prefix, kinds in ENUMS.items() for kind in kinds
                  for each in kind}
         known["KAIJU_MOST_TEXT_BYTES"] = kaiju.MOST_TEXT_BYTES

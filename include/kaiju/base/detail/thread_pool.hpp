@@ -2,6 +2,9 @@
 // of them. Nothing is allocated after construction. Workers spin for a moment while they wait for the next piece,
 // because the operations of one step follow each other within microseconds; then they sleep, so an idle pool uses no
 // core. In a child of fork() the workers do not exist: there a pool of the parent may only be destroyed.
+//
+// A pool of a host's threads starts none. Each piece of work is offered to the host as one call for each thread, a
+// seat; who sits there takes parts as a worker does. So a host may run the seats at once or one after another.
 #pragma once
 
 #include <atomic>
@@ -14,6 +17,7 @@
 #include <vector>
 
 #include "kaiju/base/detail/owner_process.hpp"
+#include "kaiju/base/host_threads.hpp"
 
 namespace kaiju {
 
@@ -24,7 +28,9 @@ class ThreadPool {
 
   // `threads` counts the caller: 1 starts no thread at all. Throws std::system_error when the system starts no more of
   // them. Workers may call `idle` at any time of the pool's life, each with its own number.
-  explicit ThreadPool(int32_t threads, Idle idle = nullptr, void* idle_context = nullptr);
+  // With `host`, the pool starts no thread and calls no `idle`: the caller of parallel_for calls host.run for each
+  // piece of work of two parts or more, and at most `threads` of the host's threads compute at a time.
+  explicit ThreadPool(int32_t threads, Idle idle = nullptr, void* idle_context = nullptr, const HostThreads& host = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -70,6 +76,9 @@ class ThreadPool {
   };
 
   void run(uint32_t parts, Call call, void* context);
+  void wake_workers();
+  void call_host(uint64_t offer);
+  void take_seat(int32_t seat);
   bool take(uint64_t offer, int32_t owner, uint32_t& part);
   void take_parts(uint64_t offer, int32_t thread);
   uint32_t parts_done() const;
@@ -86,12 +95,14 @@ class ThreadPool {
   uint32_t parts_offered_ = 0;  // so far, of all pieces of work
   std::unique_ptr<Taken[]> taken_;
   std::unique_ptr<Done[]> done_;
+  std::unique_ptr<std::atomic<uint64_t>[]> seats_;  // of a host's threads: the last piece of work that each served
   alignas(64) std::atomic<int32_t> sleepers_{0};
   std::atomic<bool> stopping_{false};
   OwnerProcess process_;
   int32_t threads_;
   Idle idle_;
   void* idle_context_;
+  HostThreads host_;
   std::unique_ptr<Workers> workers_;
 };
 
