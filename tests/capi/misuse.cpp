@@ -197,7 +197,7 @@ TEST_CASE("a text of more than KAIJU_MOST_TEXT_BYTES is refused wherever text is
           }),
           says);
   for (const int32_t role : {KAIJU_ROLE_CARD, KAIJU_ROLE_USER, KAIJU_ROLE_CHARACTER})
-    refused(format(host.model, {{role, 0, text.data(), text.size()}}, 0), says);
+    refused(format(host.model, {{role, 0, text.data(), text.size(), nullptr, 0}}, 0), says);
 }
 
 TEST_CASE("a NULL text of size 0 is an empty text") {

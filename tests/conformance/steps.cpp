@@ -269,8 +269,7 @@ TEST_CASE("the backends that this build must have are listed") {
 
 #if !KAIJU_CUDA
 TEST_CASE("a build without the CUDA backend says how to get it") {
-  auto checkpoint =
-      Checkpoint::open(std::string(KAIJU_SOURCE_DIR) + "/examples/chat/model/kaiju-nano.safetensors", Verify::kNone);
+  auto checkpoint = Checkpoint::open(KAIJU_SOURCE_DIR "/examples/chat/model/kaiju-nano.safetensors", Verify::kNone);
   REQUIRE(checkpoint.ok());
   ExecutorOptions options;
   options.backend = "cuda";
@@ -411,7 +410,7 @@ TEST_CASE("two prompts in a step that decodes nothing give the reference's bits,
 }
 
 TEST_CASE("the bundled model gives the reference's bits") {
-  const std::string path = std::string(KAIJU_SOURCE_DIR) + "/examples/chat/model/kaiju-nano.safetensors";
+  const std::string path = KAIJU_SOURCE_DIR "/examples/chat/model/kaiju-nano.safetensors";
   auto checkpoint = Checkpoint::open(path);
   REQUIRE(checkpoint.ok());
   std::mt19937 random(1);
