@@ -40,15 +40,14 @@ TEST_CASE("matrices with the same input form one matmul of a layer: q, and k and
   CHECK(list(packed_matmuls_of(config, 1)) == reader);
 }
 
-TEST_CASE("in version 2 of the arithmetic every matrix of a layer is a matmul of its own") {
+TEST_CASE("in version 2 of the arithmetic gate and up form one matmul, too, and all matmuls give plain sums") {
   ModelConfig config = two_layers_on_a_slot();
   config.shape.activations = Activations::kTokenScales;
   config.shape.ffn = Ffn::kGatedSilu;
   const auto of = [](Site input, int32_t out, int32_t in) { return Matmul{input, Operation::kLinear, out, in}; };
-  const std::vector<Matmul> rest = {of(Site::kAttentionOut, 1024, 768), of(Site::kFfnIn, 3072, 1024),
-                                    of(Site::kFfnIn, 3072, 1024), of(Site::kFfnMid, 1024, 3072)};
-  std::vector<Matmul> owner = {of(Site::kAttentionIn, 768, 1024), of(Site::kAttentionIn, 256, 1024),
-                               of(Site::kAttentionIn, 256, 1024)},
+  const std::vector<Matmul> rest = {of(Site::kAttentionOut, 1024, 768), of(Site::kFfnIn, 2 * 3072, 1024),
+                                    of(Site::kFfnMid, 1024, 3072)};
+  std::vector<Matmul> owner = {of(Site::kAttentionIn, 768 + 2 * 256, 1024)},
                       reader = {of(Site::kAttentionIn, 768, 1024)};
   owner.insert(owner.end(), rest.begin(), rest.end());
   reader.insert(reader.end(), rest.begin(), rest.end());

@@ -84,7 +84,8 @@ class Replicas(unittest.TestCase):
             server = self.start(store=folder + "/store")
             for chat in chats:
                 say(chat)
-            self.assertEqual([line["restored"] for line in server.log() if "restored" in line], [True] * len(chats))
+            # A line of the log follows its answer.
+            wait_for(lambda: [line["restored"] for line in server.log() if "restored" in line] == [True] * len(chats))
 
     def test_limits_and_shares_hold_on_all_of_them(self):
         server = self.start("--limit", "strict:distress=0", "--tier", "strict")
