@@ -224,7 +224,7 @@ TEST_CASE("with shares of all kinds, random traffic gives the replies that it gi
     const SessionId session = sessions[below(sessions.size())];
     if (h.engine->unfinished_request(session).value() == 0) {
       std::vector<int32_t> prompt = h.engine->session_tokens(session).value();
-      if (prompt.size() > 500) prompt.clear();
+      if (prompt.size() > 450) prompt.clear();  // the context has room for 200 more and a reply
       const auto more = tokens_from(random(), 1 + below(200));
       prompt.insert(prompt.end(), more.begin(), more.end());
       const std::string name = names[below(4)];
