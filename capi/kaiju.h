@@ -750,7 +750,8 @@ KAIJU_API void kaiju_options_destroy(KAIJU_OWN kaiju_options* options);
 KAIJU_API kaiju_status kaiju_options_copy(const kaiju_options* options,
                                           KAIJU_OWN kaiju_options** out);
 /* Takes an option's values out of the bag; 0 takes out everything, the samplers, the logit biases,
- * the hook, the clock and the host's threads too.  Returns KAIJU_NOT_FOUND if the option number is unknown. */
+ * the hook, the clock and the host's threads too.  Returns KAIJU_NOT_FOUND if the option number is
+ * unknown. */
 KAIJU_API kaiju_status kaiju_options_clear(kaiju_options* options, kaiju_option option);
 KAIJU_API kaiju_status kaiju_options_set_int(kaiju_options* options, kaiju_option option,
                                              int64_t value, kaiju_error** error);

@@ -89,10 +89,11 @@ std::shared_ptr<const Model> load_model(const Options& options, const std::strin
 std::vector<std::vector<int32_t>> devices_of_replicas(const Options& options) {
   const auto replicas = static_cast<size_t>(options.replicas);
   std::vector<int32_t> all = options.devices;
-  const size_t gpus = devices().size() - 1;
-  const bool on_gpus = gpus > 0 && (options.backend == "auto" || options.backend == "cuda");
-  if (replicas == 1 || (all.empty() && !on_gpus)) return {replicas, all};
+  if (replicas == 1) return {1, all};
   if (all.empty()) {
+    const bool may_be_gpus = options.backend == "auto" || options.backend == "cuda";
+    const size_t gpus = may_be_gpus ? devices().size() - 1 : 0;
+    if (gpus == 0) return {replicas, all};
     all.resize(std::min(gpus, replicas));
     std::iota(all.begin(), all.end(), 1);
   }
