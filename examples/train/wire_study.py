@@ -296,6 +296,8 @@ def plot(path, out):
     left.set(xlabel="step", ylabel="training loss, nats a byte", yscale="log")
     left.legend(fontsize=7)
     right.set(xlabel="bytes sent a value and step, by each process", ylabel="held-out loss", xscale="log")
+    right.set_xticks([], minor=True)
+    right.set_xticks([0.125, 0.25, 0.5, 1, 2, 4], ["1/8", "1/4", "1/2", "1", "2", "4"])
     figure.tight_layout()
     figure.savefig(out, dpi=110)
 
