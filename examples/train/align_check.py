@@ -87,9 +87,9 @@ def margins():
         export.write(path, model.quantise(model.new_masters(cfg, "cpu"), cfg))
         with open(prompts, "w") as f:
             f.write('{"pieces": [], "rows": []}')
-        d = dpo.Dpo(SimpleNamespace(model=path, prompts=prompts, seed=1), "cpu")
+        d = dpo.Dpo(SimpleNamespace(model=path, prompts=prompts, seed=1, kinds=dpo.KINDS, hold=0.5), "cpu")
         r = np.random.default_rng(SEED)
-        pairs = [("logged", r.integers(8, 64, 10).tolist(), r.integers(8, 64, 6).tolist(), r.integers(8, 64, 9).tolist()) for _ in range(6)]
+        pairs = [("logged", r.integers(8, 64, 10).tolist(), r.integers(8, 64, 6).tolist(), r.integers(8, 64, 9).tolist(), 1.0) for _ in range(6)]
         text = torch.from_numpy(r.integers(8, 64, (2, 64)))
         first, _ = d.step(pairs, text, 0.2, False)
         for _ in range(6):

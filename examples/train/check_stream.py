@@ -2,7 +2,7 @@
 
     KAIJU_LIBRARY=libkaiju.so PYTHONPATH=../../capi/python python3 check_stream.py MODEL.safetensors --updates 1000 --backend cuda
 
-The learner is a random walk: each update moves about a third of all weights by -1 or 1. With --clips every tenth update changes the
+The learner is a random walk: each update moves about a third of all weights by -1 or 1, and as many scales by a step. With --clips every tenth update changes the
 clips of the activations as well, with --whole a matrix by more than 1. Requests are under way all the time; their replies are checked
 for completeness, and in the end the engine's tokens and log-probabilities against those of an engine that loads the file. The updates
 are of one seed, so that a CPU and a GPU print the same digests."""
@@ -30,15 +30,18 @@ class Learner:
         self.tensors = {name: (kind, array.copy()) for name, (kind, array) in tensors.items()}
         self.stream = weight_stream.Stream(self.config, self.tensors, 0, self.arithmetic)
         self.random = np.random.default_rng(seed)
-        most = max(array.size for kind, array in self.tensors.values() if kind == "I8")
+        most = max(array.size for _, array in self.tensors.values())
         self.steps = self.random.choice(np.array([-1, 0, 0, 0, 0, 1], np.int8), most + 4096)
 
     def next(self, clips=False, whole=False):
         """The next update, as bytes."""
         for name, (kind, array) in self.tensors.items():
-            if kind == "I8":
+            if kind == "I8" or name.endswith(".scale"):
                 at = int(self.random.integers(4096))
                 steps = self.steps[at:at + array.size].reshape(array.shape) * np.int8(self.random.choice([-1, 1]))
+            if name.endswith(".scale"):
+                array[:] = weight_stream.scaled(array, steps)
+            elif kind == "I8":
                 array += np.where(np.abs(array + steps.astype(np.int16)) > 127, 0, steps)
             elif clips and name.endswith("_clip"):
                 array *= np.float32(self.random.uniform(0.98, 1.02))

@@ -109,7 +109,18 @@ def check_kernels(rng, device):
     good = (moved.cpu().numpy() == weight + steps).all() and (data.cpu().numpy() == weight_stream.pack(steps)).all() and int(behind) == int((np.abs(missing) > 1).sum())
     follower = torch.from_numpy(weight.copy()).to(device)
     ternary.add(data, follower)
-    return say("ternary on %s: a step, and the same of who receives it" % device, good and (follower.cpu().numpy() == weight + steps).all())
+    bad = say("ternary on %s: a step, and the same of who receives it" % device, good and (follower.cpu().numpy() == weight + steps).all())
+    scale *= rng.choice(np.array([0.9, 1.9, 2, 2.01, 2.1, 4.1], np.float32), scale.shape)
+    largest = np.abs(master).max(2)
+    steps = (largest > scale * np.float32(ternary.FULL)).astype(np.int8) - (largest < scale * np.float32(ternary.LEAST)).astype(np.int8)
+    far = (largest < scale * np.float32(ternary.FAR[0])) | (largest > scale * np.float32(ternary.FAR[1]))
+    moved = torch.from_numpy(scale.copy()).to(device)
+    data, found = ternary.fit(torch.from_numpy(master).to(device), moved)
+    good = (data.cpu().numpy() == weight_stream.pack(steps)).all() and (moved.cpu().numpy() == weight_stream.scaled(scale, steps)).all() and int(found) == far.sum()
+    name, after = b"scale", weight_stream.scaled(scale, steps)
+    sent = weight_stream.entry("scale", scale, after)
+    good &= sent == weight_stream.ENTRY.pack(weight_stream.SCALED, len(name), 0, len(data)) + name + data.cpu().numpy().tobytes()
+    return bad + say("ternary on %s: steps of scales" % device, good and set(steps.flat) == {-1, 0, 1} and 0 < far.sum() < far.size)
 
 
 def check_rehearsal(torch, wire, rng, device):

@@ -5,9 +5,10 @@
     python3 dpo.py train --model MODEL --prompts prompts.json --data DATA --out RUN        MODEL: a checkpoint of train.py
 
 Each round the model answers prompts several times, users swipe (simulated ones, swipes.py; logged ones are a round of their own), and each kept reply is
-set against those swiped away. What is modified: the first round is SFT on kept replies; the loss of a kept reply counts beside the margin, so that
+set against those swiped away. What is modified: who goes back to an earlier reply after all others liked none of them much, so that the pairs of such a swipe
+count as one; the first round is SFT on kept replies; the loss of a kept reply counts beside the margin, so that
 both replies cannot become unlikely together; in every step the model is held to the one it began as on text of DATA, by the KL of its next tokens (held.py); and
-the KL between the two, measured on held-out text, is bounded: when it passes --most-kl, the weights go back a part of the way. No step needs a backward pass of its own: the gradient of DPO is that of
+KL and perplexity on held-out text are bounded: when one passes its bound, the weights go back a part of the way. No step needs a backward pass of its own: the gradient of DPO is that of
 cross-entropy whose weight is beta * sigmoid(-margin) for kept replies and its negative for others."""
 import argparse
 import functools
@@ -22,7 +23,7 @@ import swipes
 
 END, CARD, ROLE = 6, 3, {"user": 4, "char": 5}
 LENGTH, REPLY, REPLIES = 512, 40, 4  # tokens of a sequence and of a reply, replies to a prompt
-BETA, KEPT, TEXT = 0.1, 0.2, 0.5  # DPO's beta; weights of kept replies' own loss and of text
+BETA, KEPT = 0.1, 0.2  # DPO's beta; weight of kept replies' own loss
 KINDS = swipes.KINDS
 
 
@@ -73,11 +74,11 @@ class Dpo:
         self.run.params = {k: v.clone() for k, v in model.masters_of(w).items()}
         self.begun = {k: v.clone() for k, v in self.run.params.items()}
         import optim
-        self.run.optimiser = optim.Optimiser(self.run.params, muon=False)
+        self.run.optimiser = optim.Steady(self.run.params)
         self.reference = self.weights(self.begun)
         saved = json.load(open(args.prompts))
         self.pieces, self.rows = saved["pieces"], saved["rows"]
-        self.random = random.Random(args.seed)
+        self.random, self.kinds, self.hold = random.Random(args.seed), args.kinds, args.hold
 
     def weights(self, params=None):
         return self.model.quantise(params or self.run.params, self.run.cfg, self.run.ropes)
@@ -131,13 +132,14 @@ class Dpo:
         found = []
         for row, some in zip(rows, replies):
             texts = [self.text(r) for r in some]
-            for kind in KINDS:
+            for kind in self.kinds:
                 kept, swiped = swipes.swipe(kind, row["card"], row["turns"][-1][1], texts, self.random)
-                found += [(kind, row["ids"], some[kept], some[i]) for i in swiped if texts[i] != texts[kept]]
+                weight = 1 / len(swiped) if any(i > kept for i in swiped) else 1.0
+                found += [(kind, row["ids"], some[kept], some[i], weight) for i in swiped if texts[i] != texts[kept]]
         return found
 
     def logged(self):
-        return [("logged", row["ids"], row["kept"], s) for row in self.training if "kept" in row for s in row["swiped"]]
+        return [("logged", row["ids"], row["kept"], s, 1.0) for row in self.training if "kept" in row for s in row["swiped"]]
 
     # ------------------------------------------------------------ steps
     def step(self, pairs, text, factor, sft):
@@ -147,8 +149,9 @@ class Dpo:
         import held
         w = self.weights()
         gradients = held.Gradients(w, first_row=self.run.optimiser.step_count * 37 % backward.CLIP_ROWS)
-        kept, kept_spans = self.sequences([(p, k) for _, p, k, _ in pairs])
-        other, other_spans = self.sequences([(p, s) for _, p, _, s in pairs])
+        kept, kept_spans = self.sequences([(pair[1], pair[2]) for pair in pairs])
+        other, other_spans = self.sequences([(pair[1], pair[3]) for pair in pairs])
+        count = [pair[4] for pair in pairs]
         with torch.no_grad():
             gain = [self.log_probability(w, t, s) - self.log_probability(self.reference, t, s) for t, s in ((kept, kept_spans), (other, other_spans))]
             margin = BETA * (gain[0] - gain[1])
@@ -157,9 +160,9 @@ class Dpo:
             for tokens, spans, sign in ((kept, kept_spans, 1), (other, other_spans, -1))[:1 if sft else 2]:
                 weights = torch.zeros(tokens.shape, device=self.device)
                 for i, (first, last) in enumerate(spans):
-                    weights[i, first:last] = sign * pull[i] + (own[i] if sign > 0 else 0)
-                self.add(gradients, tokens, weights, 1 / len(pairs))
-            gradients.hold(self.reference, text.reshape(-1), self.run.positions(len(text)), tuple(text.shape), TEXT / text.numel())
+                    weights[i, first:last] = count[i] * (sign * pull[i] + (own[i] if sign > 0 else 0))
+                self.add(gradients, tokens, weights, 1 / sum(count))
+            gradients.hold(self.reference, text.reshape(-1), self.run.positions(len(text)), tuple(text.shape), self.hold / text.numel())
             grads = gradients.finish()
             self.run.optimiser.step(grads, factor)
         return float(-torch.nn.functional.logsigmoid(margin).mean()), float((margin > 0).float().mean())
@@ -189,11 +192,11 @@ class Dpo:
         """For each kind on held-out prompts: share of replies that users like better than the reference's; share of held-out pairs whose kept reply
         gained more probability than the swiped one."""
         report, mine = {}, self.sample(w, self.held)
-        for kind in KINDS:
+        for kind in self.kinds:
             rows = [(row["card"], row["turns"][-1][1], self.text(a), self.text(b)) for row, a, b in zip(self.held, mine, base)]
             rate, error = swipes.win_rate(kind, rows)
             report[kind] = {"win_rate": round(rate, 4), "standard_error": round(error, 4)}
-            pairs = [p for p in self.held_pairs if p[0] == kind]
+            pairs = [p for p in self.held_pairs if p[0] == kind][:600]
             with self.torch.no_grad():
                 gains = []
                 for which in (2, 3):
@@ -231,38 +234,45 @@ def train_on(args):
     built, own = json.load(open(os.path.join(args.data, "data.json")))["tokenizer_bytes"], d.tokenizer_bytes
     if own and built != own:
         raise SystemExit("%s was built with another tokenizer than the model's (%d bytes, %d)" % (args.data, built, own))
-    anchor, val = text("train"), text("val")[:args.held_text].to(device)
+    anchor, val = text("train"), text("val")[:2 * args.held_text].to(device)
+    val, bound = val[::2], val[1::2]  # what is reported, and by what the run is bounded
     base = d.sample(d.reference, d.held)
     pool = d.training
     d.training = d.held
     d.held_pairs = d.online(d.reference, len(d.held))
     d.training = pool
+    begun, most = d.perplexity(d.reference, bound), 1 + args.most_perplexity / 100
     report = {"before": d.measure(d.reference, base)[0], "perplexity_before": round(d.perplexity(d.reference, val), 4)}
     say("%d prompts, %d held out with %d pairs; before: %s, perplexity %.3f, %.0f s" % (len(d.training), len(d.held), len(d.held_pairs), report["before"], report["perplexity_before"], time.time() - began))
-    log, rng, done = [], np.random.default_rng(args.seed), 0
+    log, rng, done, rate = [], np.random.default_rng(args.seed), 0, args.rate
+    all_steps = args.sft_steps + args.steps * (args.rounds - 1)
     for number in range(args.rounds):
-        w = d.weights()
-        pairs = (d.logged() if number == 0 else []) or d.online(w, args.fresh)
+        w, start, steps = d.weights(), time.time(), args.steps if number else args.sft_steps
+        pairs = (d.logged() if number == 0 else []) or d.online(w, min(args.fresh, steps * args.pairs))
         d.random.shuffle(pairs)
-        steps = args.steps if number else max(1, args.steps // 2)
+        steps, answered = min(steps, -(-len(pairs) * args.passes // args.pairs)), time.time()
         for n in range(steps):
             some = [pairs[(n * args.pairs + i) % len(pairs)] for i in range(args.pairs)]
             batch = anchor[rng.integers(len(anchor), size=args.texts)].to(device)
-            left = 1 - done / (args.steps * args.rounds)
-            loss, right = d.step(some, batch, args.rate * left, number == 0)
+            loss, right = d.step(some, batch, rate * max(0.1, 1 - done / all_steps), number == 0)
             done += 1
-        w = d.weights()
-        kl, back = d.kl(w, val[:32]), 0
-        while kl > args.most_kl and back < 8:
-            d.go_back(0.2)
+            if n % 20 == 19:
+                say("step %d: loss %.4f, margins above 0: %.3f, %.0f s" % (done, loss, right, time.time() - began))
+        w, back = d.weights(), 0
+        far = kl, perplexity = d.kl(w, bound[:32]), d.perplexity(w, bound)
+        while (kl > args.most_kl or perplexity > begun * most) and back < 30:
+            d.go_back(0.1)
             w, back = d.weights(), back + 1
-            kl = d.kl(w, val[:32])
-        log.append({"round": number, "kind": "sft" if number == 0 else "dpo", "pairs": len(pairs), "loss": round(loss, 4), "margins_above_0": round(right, 3), "kl": round(kl, 5), "back": back, "perplexity": round(d.perplexity(w, val), 4)})
+            kl, perplexity = d.kl(w, bound[:32]), d.perplexity(w, bound)
+        log.append({"round": number, "kind": "sft" if number == 0 else "dpo", "pairs": len(pairs), "steps": steps, "rate": rate, "loss": round(loss, 4), "margins_above_0": round(right, 3), "kl": round(kl, 5), "back": back,
+                    "kl_before": round(far[0], 5), "perplexity_rose_before": round(far[1] / begun, 4), "perplexity": round(d.perplexity(w, val), 4), "seconds": [round(answered - start, 1), round(time.time() - answered, 1)]})
+        if number:
+            rate *= 2 if not back and kl < args.most_kl / 4 else 0.5 if back > 6 else 1
         after, mine = d.measure(w, base)
         say("round %d: %s; %s, %.0f s" % (number, log[-1], after, time.time() - began))
         report.update(after=after, perplexity_after=log[-1]["perplexity"], rounds=log, seconds=round(time.time() - began, 1), device=device)
         json.dump(report, open(os.path.join(args.out, "report.json"), "w"), indent=1)
-        if args.seconds and (time.time() - began) * (number + 2) / (number + 1) > args.seconds:
+        if args.seconds and time.time() - began + (time.time() - start) > args.seconds and number:
             say("no time for another round")
             break
     for row, a, b in list(zip(d.held, base, mine))[:12]:
@@ -284,16 +294,21 @@ def main():
     t = commands.add_parser("train", help="rounds of SFT and DPO")
     t.add_argument("--prompts", required=True)
     t.add_argument("--data", required=True, help="folder of data.py build, for the text beside")
-    t.add_argument("--rounds", type=int, default=4, help="the first one is SFT")
-    t.add_argument("--steps", type=int, default=48, help="of a round")
-    t.add_argument("--fresh", type=int, default=768, help="prompts that are answered anew each round")
+    t.add_argument("--rounds", type=int, default=8, help="the first one is SFT")
+    t.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="of simulated users")
+    t.add_argument("--sft-steps", type=int, default=12, help="of the first round")
+    t.add_argument("--steps", type=int, default=40, help="of a round, at most: pairs come --passes times")
+    t.add_argument("--passes", type=int, default=1)
+    t.add_argument("--fresh", type=int, default=1300, help="prompts that are answered anew each round")
     t.add_argument("--length", type=int, default=LENGTH, help="tokens of a sequence; longer prompts are left out")
     t.add_argument("--held", type=int, default=900, help="prompts held out")
     t.add_argument("--held-text", type=int, default=256, help="sequences of held-out text")
-    t.add_argument("--pairs", type=int, default=48, help="a step")
+    t.add_argument("--pairs", type=int, default=128, help="a step")
     t.add_argument("--texts", type=int, default=32, help="sequences of text a step")
-    t.add_argument("--rate", type=float, default=0.04, help="factor on the rates of optim.py")
+    t.add_argument("--rate", type=float, default=0.002, help="factor on the rates of optim.py; falls in a line, and follows how far a round went")
+    t.add_argument("--hold", type=float, default=2.0, help="weight of the KL on text")
     t.add_argument("--most-kl", type=float, default=0.03, help="nats a token of held-out text")
+    t.add_argument("--most-perplexity", type=float, default=1.8, help="percent that it may rise by")
     t.add_argument("--seconds", type=float, help="begin no round that would end later")
     t.add_argument("--context", type=int, default=4096, help="of the checkpoint that is written")
     for each in (p, t):

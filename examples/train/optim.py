@@ -27,11 +27,10 @@ def orthogonalise(g, steps=5):
 
 
 class Optimiser:
-    def __init__(self, params, muon=True):
-        """muon False: Adam for the matrices, too, whose steps are short where gradients are mostly noise."""
+    def __init__(self, params):
         self.params, self.step_count = params, 0
         self.first = {k: torch.zeros_like(v) for k, v in params.items()}
-        self.second = {k: torch.zeros_like(v) for k, v in params.items() if v.ndim < 3 or not muon}
+        self.second = {k: torch.zeros_like(v) for k, v in params.items() if v.ndim < 3}
 
     @staticmethod
     def group(name, value):
@@ -69,3 +68,23 @@ class Optimiser:
         for mine, theirs in ((self.first, state["first"]), (self.second, state["second"])):
             for k, v in mine.items():
                 v.copy_(theirs[k])
+
+
+class Steady:
+    """For gradients that are mostly noise: momentum for the matrices alone, all elements of a matrix divided by one number, the root of its mean
+    square. Muon and Adam make noise as large as what gradients agree on; this does not."""
+
+    def __init__(self, params):
+        self.params, self.step_count = {k: v for k, v in params.items() if Optimiser.group(k, v) == "matrix"}, 0
+        self.first = {k: torch.zeros_like(v) for k, v in self.params.items()}
+        self.second = {k: torch.zeros_like(v[:, :1, :1]) for k, v in self.params.items()}
+
+    @torch.no_grad()
+    def step(self, grads, factor):
+        self.step_count += 1
+        t, rate = self.step_count, RATES["matrix"] * factor
+        for name, p in self.params.items():
+            g, m, v = grads[name].float(), self.first[name], self.second[name]
+            m.lerp_(g, 0.1)
+            v.lerp_(g.square().mean((1, 2), keepdim=True), 0.02)
+            p.sub_(m / (1 - 0.9 ** t) / ((v / (1 - 0.98 ** t)).sqrt() + 1e-20) * rate)

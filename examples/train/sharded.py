@@ -115,10 +115,10 @@ class Masters:
         return (found.sum() + sum(own[k].square().sum() for k in self.small)).sqrt()
 
     def send_whole(self):
-        plan, room = self.plan, 1 + ternary.ROOM * self.in_steps
+        plan, largest = self.plan, ternary.LARGEST if self.in_steps else 127
         weights, scales = plan.stacks(self.rank, self.bytes[self.rank]), plan.stacks(self.rank, self.scales[self.rank], True)
         for name, master in self.stacks.items():
-            scales[name].copy_((master.abs().amax(-1) * room / 127).clamp_min(1e-12))
+            scales[name].copy_((master.abs().amax(-1) / largest).clamp_min(1e-12))
             weights[name].copy_((master / scales[name][..., None]).round().clamp(-127, 127))
         for every in (self.bytes, self.scales):
             mine = every[self.rank].clone()
@@ -130,33 +130,37 @@ class Masters:
 
     def send_steps(self):
         """False: some process's steps have grown, and nothing was sent."""
-        plan, mine = self.plan, self.bytes[self.rank].clone()
-        weights, scales = plan.stacks(self.rank, mine), plan.stacks(self.rank, self.scales[self.rank], True)
+        plan, mine, own = self.plan, self.bytes[self.rank].clone(), self.scales[self.rank].clone()
+        weights, scales = plan.stacks(self.rank, mine), plan.stacks(self.rank, own, True)
         grown, sent = torch.zeros(1, device=mine.device), []
         for name, master in self.stacks.items():
+            steps, far = ternary.fit(master, scales[name])
             data, behind = ternary.advance(master, scales[name], weights[name])
-            grown += ternary.has_grown(master, scales[name], behind)
-            sent.append(torch.nn.functional.pad(data, (0, -len(data) % ALIGNED)))
+            grown += ternary.has_grown(master, scales[name], behind, far)
+            sent += [torch.nn.functional.pad(x, (0, -len(x) % ALIGNED)) for x in (data, steps)]
         dist.all_reduce(grown)
         if grown > 0:
             return False
-        size = max(sum(self.step_bytes(v) for v in plan.stacks(r, self.bytes[r]).values()) for r in range(self.ranks))
+        every = [(plan.stacks(r, self.bytes[r]).values(), plan.stacks(r, self.scales[r], True).values()) for r in range(self.ranks)]
+        size = max(sum(self.step_bytes(x) for both in each for x in both) for each in every)
         data = torch.cat(sent)
         data = torch.nn.functional.pad(data, (0, size - len(data)))
         got = torch.empty(self.ranks * size, dtype=torch.uint8, device=data.device)
         dist.all_gather_into_tensor(got, data)
         self.sent += size
-        for rank, part in enumerate(got.view(self.ranks, size)):
+        for part, each in zip(got.view(self.ranks, size), every):
             at = 0
-            for stack in plan.stacks(rank, self.bytes[rank]).values():
-                ternary.add(part[at:at + -(-stack.numel() // 5)], stack)
-                at += self.step_bytes(stack)
+            for weight, scale in zip(*each):
+                for add, x in ((ternary.add, weight), (ternary.add_to_scales, scale)):
+                    add(part[at:at + -(-x.numel() // 5)], x)
+                    at += self.step_bytes(x)
         plan.spread(self.bytes, self.weight)
+        plan.spread(self.scales, self.scale, True)
         return True
 
     @staticmethod
-    def step_bytes(stack):
-        bytes_ = -(-stack.numel() // 5)
+    def step_bytes(x):
+        bytes_ = -(-x.numel() // 5)
         return bytes_ + -bytes_ % ALIGNED
 
     def gathered(self, values):

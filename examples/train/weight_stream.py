@@ -1,4 +1,4 @@
-"""Weight updates in numpy: steps of -1, 0 and 1 of int8 weights, five to a byte, and the messages of ../../docs/checkpoint.md ("Weight
+"""Weight updates in numpy: steps of -1, 0 and 1 of int8 weights and of scales, five to a byte, and the messages of ../../docs/checkpoint.md ("Weight
 updates"), with which an engine follows a training run (Engine.update_weights).
 
     stream = Stream(config, tensors)       # of the checkpoint that the engine has loaded: export.tensors(weights, tokenizer)
@@ -17,7 +17,8 @@ from digest import digest_of
 
 FIVE = 5
 POWERS = np.array([1, 3, 9, 27, 81], np.int16)
-TERNARY, WHOLE = 1, 2
+TERNARY, WHOLE, SCALED = 1, 2, 3
+SCALE_STEP = 1 / 128  # of a float32 value, by which a step changes it
 HEAD = struct.Struct("<8sIIQQ32s32s32s")  # magic, version, entries, number, bytes, parent, after, check
 ENTRY = struct.Struct("<HHIQ")  # form, bytes of the name, 0, bytes that follow the name
 
@@ -41,6 +42,11 @@ def root_digest(config, tensors, digests, arithmetic="1"):
     return digest_of(("%s\n%s\n" % (arithmetic, config) + "".join(line(n) for n in sorted(tensors, key=str.encode))).encode())
 
 
+def scaled(before, steps):
+    """float32 values after their steps: one rounding each."""
+    return before * (np.float32(1) + steps.astype(np.float32) * np.float32(SCALE_STEP))
+
+
 def entry(name, before, after):
     """The entry of a tensor that has changed: ternary where it can be."""
     form, data = WHOLE, after
@@ -48,6 +54,10 @@ def entry(name, before, after):
         steps = after.astype(np.int16) - before
         if np.abs(steps).max() <= 1:
             form, data = TERNARY, pack(steps)
+    elif after.dtype == np.float32:
+        steps = np.sign(np.abs(after) - np.abs(before)).astype(np.int8)
+        if np.array_equal(scaled(before, steps), after):
+            form, data = SCALED, pack(steps)
     data = np.ascontiguousarray(data).tobytes()
     return ENTRY.pack(form, len(name.encode()), 0, len(data)) + name.encode() + data
 

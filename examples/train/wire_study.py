@@ -22,6 +22,7 @@ import ternary
 import train
 import wire
 
+HELD = 512  # sequences
 SIZES = {"tiny": dict(d_model=64, n_heads=2, d_ff=128, pattern="SG", window=64, context=256),
          "small": dict(d_model=256, n_heads=4, d_ff=1024, pattern="SSGS", window=128, context=512),
          "larger": dict(d_model=512, n_heads=8, d_ff=1536, pattern="SSSGSSSS", window=128, context=512)}
@@ -188,14 +189,14 @@ class Training:
         """The line of results."""
         args, run, losses, seconds = self.args, self.run, self.curve(self.args.steps), time.time() - self.began
         with torch.no_grad():
-            w, held, tokens = run.weights(), [], self.text.held_out(64)
-            for i in range(0, 64, 16):
+            w, held, tokens = run.weights(), [], self.text.held_out(HELD)
+            for i in range(0, HELD, 16):
                 held.append(run.losses(w, *(x[i * run.cfg.context:(i + 16) * run.cfg.context] for x in tokens), exact=False))
         values = sum(p.numel() for p in run.params.values())
         found = {"name": self.name, "size": args.size, "ranks": args.ranks, "steps": args.steps, "seed": args.seed, "parameters": values, "held_out": float(torch.cat(held).mean()), "last_200": float(losses[-200:].mean()),
                  "bytes_per_value": self.sent / values, "seconds": round(seconds, 1), "curve": [round(float(part.mean()), 4) for part in np.array_split(losses, min(60, args.steps))]}
         if run.pinned:
-            found.update(update_bytes_per_weight=run.pinned.bytes_per_weight(), whole=run.pinned.whole, behind=self.behind)
+            found.update(update_bytes_per_weight=run.pinned.bytes_per_weight(), whole=run.pinned.whole, behind=self.behind, lacking=run.pinned.share_lacking())
         return found
 
 
@@ -276,7 +277,7 @@ def train_toy(args, name):
     with torch.no_grad():
         held = float(net.loss(*text.held_out(1024)))
     values = sum(p.numel() for p in parameters)
-    updates = {"update_bytes_per_weight": pinned.bytes_per_weight(), "whole": pinned.whole} if pinned else {}
+    updates = {"update_bytes_per_weight": pinned.bytes_per_weight(), "whole": pinned.whole, "lacking": pinned.share_lacking()} if pinned else {}
     return {**updates, "name": name, "size": "toy", "ranks": args.ranks, "steps": args.steps, "seed": args.seed, "parameters": values, "held_out": held, "last_200": float(np.mean(losses[-200:])),
             "bytes_per_value": rehearsal.sent / args.steps / values, "seconds": round(time.time() - began, 1), "curve": [round(float(part.mean()), 4) for part in np.array_split(losses, 60)]}
 
@@ -295,6 +296,8 @@ def plot(path, out):
     left.set(xlabel="step", ylabel="training loss, nats a byte", yscale="log")
     left.legend(fontsize=7)
     right.set(xlabel="bytes sent a value and step, by each process", ylabel="held-out loss", xscale="log")
+    right.set_xticks([], minor=True)
+    right.set_xticks([0.125, 0.25, 0.5, 1, 2, 4], ["1/8", "1/4", "1/2", "1", "2", "4"])
     figure.tight_layout()
     figure.savefig(out, dpi=110)
 

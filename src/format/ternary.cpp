@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdlib>
 
 namespace kaiju::format {
@@ -23,6 +24,14 @@ constexpr std::array<Steps, kBytes> kSteps = [] {
   }
   return steps;
 }();
+
+float scaled(float value, int step) { return value * (1.0f + static_cast<float>(step) / 128); }
+
+// The only step that can lead there.
+int scale_step(float before, float after) {
+  const float least = std::abs(before), most = std::abs(after);
+  return (most > least) - (most < least);
+}
 
 Status bad_byte() { return bad_model("its ternary steps have a byte above 242"); }
 
@@ -73,6 +82,25 @@ void append_ternary(std::span<const int8_t> before, std::span<const int8_t> afte
       byte = byte * 3 + 1 + (i + k < before.size() ? after[i + k] - before[i + k] : 0);
     to.push_back(static_cast<std::byte>(byte));
   }
+}
+
+Status scale_ternary(std::span<const std::byte> steps, std::span<float> values) {
+  std::vector<int8_t> own(values.size(), 0);
+  KAIJU_TRY(add_ternary(steps, own));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = scaled(values[i], own[i]);
+  return {};
+}
+
+bool is_scaled(std::span<const float> before, std::span<const float> after) {
+  bool is = true;
+  for (size_t i = 0; i < before.size(); ++i) is &= scaled(before[i], scale_step(before[i], after[i])) == after[i];
+  return is;
+}
+
+void append_scaled(std::span<const float> before, std::span<const float> after, std::vector<std::byte>& to) {
+  std::vector<int8_t> steps(before.size());
+  for (size_t i = 0; i < steps.size(); ++i) steps[i] = static_cast<int8_t>(scale_step(before[i], after[i]));
+  append_ternary(std::vector<int8_t>(steps.size(), 0), steps, to);
 }
 
 }  // namespace kaiju::format

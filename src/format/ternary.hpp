@@ -1,4 +1,4 @@
-// Ternary steps: -1, 0 and 1 of int8 weights, five to a byte.
+// Ternary steps: -1, 0 and 1 of int8 weights, or of float32 values by a 128th of them, five to a byte.
 #pragma once
 
 #include <cstddef>
@@ -23,5 +23,14 @@ bool is_ternary(std::span<const int8_t> before, std::span<const int8_t> after);
 
 // Appends the steps from `before` to `after`, which must be ternary.
 void append_ternary(std::span<const int8_t> before, std::span<const int8_t> after, std::vector<std::byte>& to);
+
+// Multiplies each value by 1 + step / 128, rounded once. Steps and refusals as above.
+Status scale_ternary(std::span<const std::byte> steps, std::span<float> values);
+
+// Whether such steps lead from `before` to `after`.
+bool is_scaled(std::span<const float> before, std::span<const float> after);
+
+// Appends the steps from `before` to `after`, which must be scaled.
+void append_scaled(std::span<const float> before, std::span<const float> after, std::vector<std::byte>& to);
 
 }  // namespace kaiju::format

@@ -33,7 +33,7 @@ struct Head {
 };
 static_assert(sizeof(Head) == 128);
 
-enum class Form : uint16_t { kTernary = 1, kWhole = 2 };
+enum class Form : uint16_t { kTernary = 1, kWhole = 2, kScaled = 3 };
 
 struct EntryHead {
   uint16_t form, name_bytes;
@@ -84,7 +84,7 @@ Status take_entry(std::span<const std::byte>& rest, Entry& entry) {
   entry.form = static_cast<Form>(head.form);
   entry.name = {reinterpret_cast<const char*>(rest.data()), head.name_bytes};
   entry.bytes = rest.subspan(head.name_bytes, head.bytes);
-  if ((entry.form != Form::kTernary && entry.form != Form::kWhole) || head.zero != 0)
+  if (entry.form < Form::kTernary || entry.form > Form::kScaled || head.zero != 0)
     return damaged("an entry has a form that this build does not know");
   rest = rest.subspan(head.name_bytes + head.bytes);
   return {};
@@ -132,7 +132,7 @@ class UpdatedCheckpoint final : public Checkpoint {
     if (at == tensors_.size() || !may_change(tensors_[at]))
       return bad_model(
           fmt::format("the weight update has a tensor {}, which no update may change", format::in_quotes(entry.name)));
-    const Status done = tensors_[at].dtype == DType::kI8 ? change_matrix(at, entry) : replace(at, entry);
+    const Status done = tensors_[at].dtype == DType::kI8 ? change_matrix(at, entry) : change_floats(at, entry);
     if (done.ok()) return done;
     return Status(done.code(), fmt::format("weight update, tensor {}: {}", entry.name, done.message()));
   }
@@ -160,8 +160,30 @@ class UpdatedCheckpoint final : public Checkpoint {
     return memory_[at]->data();
   }
 
+  // As renew, with the tensor's bytes as they are.
+  Result<std::byte*> renew_with_bytes(size_t at) {
+    const std::span<const std::byte> before = tensors_[at].bytes;
+    const Memory kept = memory_[at];  // until it has been read
+    const Result<std::byte*> to = renew(at);
+    if (!to.ok()) return to;
+    KAIJU_TRY(kept ? Checkpoint::read(before, *to) : root_->read(before, *to));
+    return to;
+  }
+
+  Status change_floats(size_t at, const Entry& entry) {
+    if (entry.form == Form::kTernary) return bad_model("only weights have ternary steps");
+    if (entry.form == Form::kWhole) return replace(at, entry);
+    const size_t count = tensors_[at].bytes.size() / sizeof(float);
+    if (entry.bytes.size() != format::ternary_bytes(count))
+      return bad_model("its ternary steps are not those of so many values");
+    const Result<std::byte*> to = renew_with_bytes(at);
+    if (!to.ok()) return to.status();
+    KAIJU_TRY(format::scale_ternary(entry.bytes, {reinterpret_cast<float*>(*to), count}));
+    tensors_[at].digest = digest_of(tensors_[at].bytes);
+    return {};
+  }
+
   Status replace(size_t at, const Entry& entry) {
-    if (entry.form != Form::kWhole) return bad_model("only weights have ternary steps");
     if (entry.bytes.size() != tensors_[at].bytes.size()) return bad_model("it has another size than the tensor");
     const Result<std::byte*> to = renew(at);
     if (!to.ok()) return to.status();
@@ -175,14 +197,13 @@ class UpdatedCheckpoint final : public Checkpoint {
       KAIJU_TRY(replace(at, entry));
       return sum_rows(at);
     }
-    const std::span<const std::byte> before = tensors_[at].bytes;
-    if (entry.bytes.size() != format::ternary_bytes(before.size()))
+    if (entry.form == Form::kScaled) return bad_model("weights have no steps of scales");
+    const size_t count = tensors_[at].bytes.size();
+    if (entry.bytes.size() != format::ternary_bytes(count))
       return bad_model("its ternary steps are not those of so many weights");
-    const Memory kept = memory_[at];  // until it has been read
-    const Result<std::byte*> to = renew(at);
+    const Result<std::byte*> to = renew_with_bytes(at);
     if (!to.ok()) return to.status();
-    KAIJU_TRY(kept ? Checkpoint::read(before, *to) : root_->read(before, *to));
-    KAIJU_TRY(format::add_ternary(entry.bytes, {reinterpret_cast<int8_t*>(*to), before.size()}));
+    KAIJU_TRY(format::add_ternary(entry.bytes, {reinterpret_cast<int8_t*>(*to), count}));
     tensors_[at].digest = digest_of(tensors_[at].bytes);
     return sum_rows(at);
   }
@@ -231,19 +252,15 @@ class Writer {
  public:
   Writer() : bytes_(sizeof(Head)) {}
 
-  void add(Form form, const std::string& name, std::span<const std::byte> before, std::span<const std::byte> after) {
-    const auto weights = [](std::span<const std::byte> bytes) {
-      return std::span(reinterpret_cast<const int8_t*>(bytes.data()), bytes.size());
-    };
-    const bool is_ternary = form == Form::kTernary;
-    const EntryHead head{static_cast<uint16_t>(form), static_cast<uint16_t>(name.size()), 0,
-                         is_ternary ? format::ternary_bytes(after.size()) : after.size()};
-    append(std::as_bytes(std::span(&head, 1)));
-    append(std::as_bytes(std::span(name)));
-    if (is_ternary)
-      format::append_ternary(weights(before), weights(after), bytes_);
-    else
-      append(after);
+  // The entry of `to`, in steps where they lead from `from` to it.
+  void add(const TensorInfo& from, const TensorInfo& to) {
+    const size_t at = bytes_.size();
+    bytes_.resize(at + sizeof(EntryHead));
+    append(std::as_bytes(std::span(to.name)));
+    const size_t data = bytes_.size();
+    const Form form = append_change(from, to);
+    const EntryHead head{static_cast<uint16_t>(form), static_cast<uint16_t>(to.name.size()), 0, bytes_.size() - data};
+    std::memcpy(bytes_.data() + at, &head, sizeof head);
     ++entries_;
   }
 
@@ -262,6 +279,22 @@ class Writer {
   }
 
  private:
+  template <class T>
+  static std::span<const T> values(const TensorInfo& tensor) {
+    return {reinterpret_cast<const T*>(tensor.bytes.data()), tensor.bytes.size() / sizeof(T)};
+  }
+
+  Form append_change(const TensorInfo& from, const TensorInfo& to) {
+    if (from.dtype == DType::kI8) {
+      const auto before = values<int8_t>(from), after = values<int8_t>(to);
+      if (format::is_ternary(before, after)) return format::append_ternary(before, after, bytes_), Form::kTernary;
+    } else {
+      const auto before = values<float>(from), after = values<float>(to);
+      if (format::is_scaled(before, after)) return format::append_scaled(before, after, bytes_), Form::kScaled;
+    }
+    return append(to.bytes), Form::kWhole;
+  }
+
   void append(std::span<const std::byte> bytes) { bytes_.insert(bytes_.end(), bytes.begin(), bytes.end()); }
 
   std::vector<std::byte> bytes_;
@@ -325,14 +358,13 @@ Result<std::shared_ptr<const Checkpoint>> with_update(const std::shared_ptr<cons
 Result<std::vector<std::byte>> make_weight_update(const Checkpoint& before, const Checkpoint& after, uint64_t number) {
   using Answer = Result<std::vector<std::byte>>;
   return guarded<Answer>([&]() -> Answer {
+    const FloatState float_state;
     KAIJU_TRY(check_shapes(before, after));
     Writer writer;
     for (size_t i = 0; i < before.tensors().size(); ++i) {
       const TensorInfo &from = before.tensors()[i], &to = after.tensors()[i];
       if (from.digest == to.digest || !may_change(from)) continue;
-      const bool is_ternary =
-          from.dtype == DType::kI8 && format::is_ternary(before.view<int8_t>(from.name), after.view<int8_t>(to.name));
-      writer.add(is_ternary ? Form::kTernary : Form::kWhole, to.name, from.bytes, to.bytes);
+      writer.add(from, to);
     }
     return writer.finish(before.digest(), after.digest(), number);
   });

@@ -109,7 +109,7 @@ TEST_CASE("an engine that takes weight updates replies as one that was made with
       CHECK(talk.reply(Talk::prompt(1), 12) == before);
       CHECK(talk.cached > 100);
       for (int step = 0; step < 3; ++step) {
-        checkpoint = updated(checkpoint, run.step({.scales = step == 1, .far = step == 2}));
+        checkpoint = updated(checkpoint, run.step({.scales = step == 1, .far = step == 2, .fitted = step != 1}));
         talk.take_weights(checkpoint);
         const Tokens after = talk.reply(Talk::prompt(1), 12);
         CHECK(talk.cached == 0);

@@ -62,7 +62,7 @@ TEST_CASE("updates make of a checkpoint what the file of the new weights is, ten
     const std::shared_ptr<const Checkpoint> first = run.now();
     std::shared_ptr<const Checkpoint> now = first;
     for (int step = 0; step < 20; ++step) {
-      const Bytes update = run.step({.scales = step % 3 == 1, .far = step % 5 == 4});
+      const Bytes update = run.step({.scales = step % 3 == 1, .far = step % 5 == 4, .fitted = step % 4 > 1});
       now = updated(now, update);
       auto head = kaiju::read_weight_update(update);
       REQUIRE(head.ok());
@@ -92,6 +92,17 @@ TEST_CASE("an update of ternary steps takes a fifth of a byte for each weight") 
   for (const kaiju::TensorInfo& tensor : run.now()->tensors())
     if (tensor.dtype == kaiju::DType::kI8) weights += tensor.bytes.size();
   CHECK(static_cast<double>(run.step().size()) <= 0.203 * static_cast<double>(weights));
+}
+
+TEST_CASE("scales that change by a 128th of them take a fifth of a byte each") {
+  for (const kaiju::ModelConfig& config : {tiny::config(3), tiny::scaled_config()}) {
+    TrainingRun run(config, kSeed);
+    const size_t without = run.step().size();
+    size_t steps = 0;
+    for (const kaiju::TensorInfo& tensor : run.now()->tensors())
+      if (tensor.name.ends_with(".scale")) steps += 16 + tensor.name.size() + (tensor.bytes.size() / 4 + 4) / 5;
+    CHECK(run.step({.fitted = true}).size() == without + steps);
+  }
 }
 
 TEST_CASE("an update out of order, or for other weights, is refused and names what should come") {
@@ -161,7 +172,9 @@ TEST_CASE("entries that break a rule are refused behind a true digest") {
   refuses(first, with(steps, 0), StatusCode::kBadModel, "and not those that it names");
   // 16 x 64 weights: the last byte has four
   refuses(first, with(steps + 204, 242), StatusCode::kBadModel, "after the last weight");
-  refuses(first, with(embed, 3), StatusCode::kBadModel, "a form that this build does not know");
+  refuses(first, with(embed, 0), StatusCode::kBadModel, "a form that this build does not know");
+  refuses(first, with(embed, 4), StatusCode::kBadModel, "a form that this build does not know");
+  refuses(first, with(embed, 3), StatusCode::kBadModel, "embed.weight: weights have no steps of scales");
   refuses(first, with(embed, 2), StatusCode::kBadModel, "another size");
   refuses(first, with(embed + 16, 'E'), StatusCode::kBadModel, "which no update may change");
   refuses(first, with(12, 1), StatusCode::kBadModel, "after its last entry");
@@ -170,6 +183,23 @@ TEST_CASE("entries that break a rule are refused behind a true digest") {
   std::memcpy(&sums[embed + 16], "rope.0______", 12);
   sums[embed + 2] = std::byte{6};
   refuses(first, sealed(sums), StatusCode::kBadModel, "");
+}
+
+TEST_CASE("entries of scales that break a rule are refused behind a true digest") {
+  TrainingRun run(tiny::config(), kSeed);
+  const auto first = run.now();
+  const Bytes update = run.step({.fitted = true});
+  const size_t embed = entry_of(update, "embed.scale"), steps = embed + 16 + 11;
+  const auto with = [&](size_t at, int value) {
+    Bytes changed = update;
+    changed[at] = static_cast<std::byte>(value);
+    return sealed(changed);
+  };
+  CHECK(updated(first, update)->digest() == run.now()->digest());
+  refuses(first, with(steps, 243), StatusCode::kBadModel, "embed.scale: its ternary steps have a byte above 242");
+  refuses(first, with(embed, 1), StatusCode::kBadModel, "embed.scale: only weights have ternary steps");
+  refuses(first, with(embed, 2), StatusCode::kBadModel, "embed.scale: it has another size");
+  refuses(first, with(embed + 8, 1), StatusCode::kBadModel, "embed.scale: its ternary steps are not those of so many");
 }
 
 TEST_CASE("steps never leave -127 to 127") {

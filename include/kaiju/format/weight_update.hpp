@@ -1,6 +1,7 @@
 // Weight updates: how the weights of a checkpoint change from one state of a training run to the next, as a stream of
 // small messages (docs/checkpoint.md, "Weight updates"). A step of -1, 0 or 1 of each int8 weight takes a fifth of a
-// byte. Character.AI named such ternary updates and their 1.6 bits a parameter; the form of the message is ours.
+// byte, and so does one of a row's scale. Character.AI named such ternary updates and their 1.6 bits a parameter; the
+// form of the message, and the steps of scales, are ours.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +38,8 @@ Result<std::shared_ptr<const Checkpoint>> with_update(const std::shared_ptr<cons
                                                       std::span<const std::byte> update);
 
 // Writes the update that makes `after` of `before`. A matrix whose weights change by at most 1 each is written in
-// ternary form, every other tensor that changes as a whole. kInvalidArgument if the two are not of one shape: config,
+// ternary form, a float32 tensor whose values change by a 128th of them each in scaled form, every other tensor that
+// changes as a whole. kInvalidArgument if the two are not of one shape: config,
 // rotary frequencies and tokenizer must be equal.
 Result<std::vector<std::byte>> make_weight_update(const Checkpoint& before, const Checkpoint& after, uint64_t number);
 
