@@ -666,7 +666,9 @@ void add_step(CLI::App& app, int& status) {
       ->check(tools::number_from(0.0001, 86400))
       ->capture_default_str();
   command->add_flag("--median", options->median, "tells the median of a line's repeated runs, in place of the fastest");
-  command->add_option("--buffer-mib", options->buffer_mib, "memory for the bandwidth ceiling")
+  command
+      ->add_option("--buffer-mib", options->buffer_mib,
+                   "memory for the bandwidth ceiling, several times the last-level cache")
       ->check(tools::whole_number(64, 65536))
       ->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
