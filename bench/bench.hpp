@@ -2,6 +2,7 @@
 // of results.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -45,20 +46,33 @@ struct Ceilings {
 // `tiles`: bytes are multiplied by AMX, which the machine has.
 Ceilings measure_ceilings(ThreadPool& pool, int64_t buffer_bytes, bool tiles);
 
-// Seconds of the fastest of many runs: on a shared machine that is the machine, the rest are the neighbours. Runs at
-// least `least_seconds` altogether.
-template <class Work>
-double best_seconds(double least_seconds, Work&& work) {
+// Calls `told` with the seconds of each of many runs, which take at least `least_seconds` altogether; not with those of
+// the first one, unless it takes longer than that.
+template <class Work, class Told>
+void repeat(double least_seconds, Work&& work, Told&& told) {
   using Clock = std::chrono::steady_clock;
-  double best = 1e30;
   const auto start = Clock::now();
   for (int runs = 0; runs < 5 || std::chrono::duration<double>(Clock::now() - start).count() < least_seconds; ++runs) {
     const auto before = Clock::now();
     work();
     const double seconds = std::chrono::duration<double>(Clock::now() - before).count();
-    if (runs > 0 || seconds > least_seconds) best = seconds < best ? seconds : best;
+    if (runs > 0 || seconds > least_seconds) told(seconds);
   }
+}
+// Seconds of the fastest of many runs: on a shared machine that is the machine, the rest are the neighbours.
+template <class Work>
+double best_seconds(double least_seconds, Work&& work) {
+  double best = 1e30;
+  repeat(least_seconds, work, [&](double seconds) { best = seconds < best ? seconds : best; });
   return best;
+}
+// The median: beside programs that tell a mean.
+template <class Work>
+double median_seconds(double least_seconds, Work&& work) {
+  std::vector<double> all;
+  repeat(least_seconds, work, [&](double seconds) { all.push_back(seconds); });
+  std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2), all.end());
+  return all[all.size() / 2];
 }
 
 // One measured line.

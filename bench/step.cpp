@@ -45,6 +45,7 @@ struct Options {
   bool guided = false;         // also decode steps in which every sequence has a mask of allowed tokens
   std::vector<int32_t> moved;  // sequences that go to the host, and as many that come back, beside every decode step
   double seconds = 1.0;
+  bool median = false;  // of the repeated runs, in place of the fastest
   int32_t buffer_mib = 1024;
   bool json = false;
 
@@ -438,7 +439,7 @@ class Stopwatch {
   // The logits of a chunk's last row alone are computed. Of a processor attention is not counted: the share is of the
   // products' floor.
   void prompt(int32_t tokens) {
-    const double seconds = best_seconds(options_.seconds, [&] { steps_.prefill(1, tokens); });
+    const double seconds = timed([&] { steps_.prefill(1, tokens); });
     const double gops = 2e-9 * cost_.weights * tokens / seconds;
     double least = 0;
     for (int32_t s = 0; s < tokens; s += options_.chunk) least += floor({{1, s, std::min(options_.chunk, tokens - s)}});
@@ -449,7 +450,7 @@ class Stopwatch {
 
   void first_token(int32_t known, int32_t tokens) {
     steps_.prefill(1, known);
-    const double seconds = best_seconds(options_.seconds, [&] { steps_.step(1, known, tokens); });
+    const double seconds = timed([&] { steps_.step(1, known, tokens); });
     add({group_, "first token", fmt::format("{} tokens after {} in the cache", tokens, known), tokens, 1e6 * seconds,
          tokens / seconds, "tokens/s", 0, ""},
         floor({{1, known, tokens}}));
@@ -459,7 +460,7 @@ class Stopwatch {
   void decode(int32_t streams) {
     const int32_t context = options_.context;
     int32_t position = context;
-    const double seconds = best_seconds(options_.seconds, [&] {
+    const double seconds = timed([&] {
       steps_.step(streams, position, 1);
       if (++position >= std::min(config_.context, context + kDecoded))
         position = context;  // the same positions again: written anew each time
@@ -476,7 +477,7 @@ class Stopwatch {
   void decode_and_move(int32_t streams, int32_t moved) {
     const int32_t context = options_.context;
     steps_.move(moved, context);
-    const double seconds = best_seconds(options_.seconds, [&] { steps_.step(streams, context, 1); });
+    const double seconds = timed([&] { steps_.step(streams, context, 1); });
     steps_.move(0, 0);
     const auto bytes = static_cast<double>(moved * conversation_bytes(steps_.info(), context));
     add({group_, "moving", fmt::format("{}, {} down and up", named(streams), moved), streams, 1e6 * seconds,
@@ -503,8 +504,7 @@ class Stopwatch {
   }
   void decode_and_prefill(int32_t streams, int32_t tokens) {
     const int32_t context = options_.context, after = options_.beside_after;
-    const double seconds =
-        best_seconds(options_.seconds, [&] { steps_.step(streams, context, 1, false, tokens, after); });
+    const double seconds = timed([&] { steps_.step(streams, context, 1, false, tokens, after); });
     add({group_, "mixed",
          fmt::format("{}, context {}, and {} tokens of a prompt{}", named(streams), context, tokens,
                      after > 0 ? fmt::format(" after {}", after) : ""),
@@ -513,6 +513,10 @@ class Stopwatch {
   }
 
  private:
+  template <class Work>
+  double timed(Work&& work) const {
+    return options_.median ? median_seconds(options_.seconds, work) : best_seconds(options_.seconds, work);
+  }
   // On a GPU the share is of the floor of a whole step, or of several, in seconds.
   void add(Line line, double floor) {
     if (floor > 0)
@@ -661,7 +665,10 @@ void add_step(CLI::App& app, int& status) {
   command->add_option("--seconds", options->seconds, "time spent on each line")
       ->check(tools::number_from(0.0001, 86400))
       ->capture_default_str();
-  command->add_option("--buffer-mib", options->buffer_mib, "memory for the bandwidth ceiling")
+  command->add_flag("--median", options->median, "tells the median of a line's repeated runs, in place of the fastest");
+  command
+      ->add_option("--buffer-mib", options->buffer_mib,
+                   "memory for the bandwidth ceiling, several times the last-level cache")
       ->check(tools::whole_number(64, 65536))
       ->capture_default_str();
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");

@@ -7,7 +7,7 @@
 # wait for the tool most of the time); each may take `--seconds`, all of them together `--within`. Without a CASE all are run. Fails unless all are clean.
 set -eu
 root=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd)
-cases="row-step decode forms attention-whole attention-split attention-mma serve sampling products cublaslt rows"
+cases="row-step decode forms attention-whole attention-split attention-mma serve sampling products cublaslt rows scaled-rows scaled-attention scaled-step scaled-chunks"
 
 # Runs case $1 under tool $2, with fewer random inputs than the tests make by themselves.
 sanitize() {
@@ -22,6 +22,13 @@ sanitize() {
   rows) set -- test_conformance "embedding a token*,norm gives*,rotated queries*,positions below write_from*" ;;
   sampling) set -- test_conformance "sampling draws*" ;;
   row-step) set -- test_conformance "rows after a prompt*" ;;
+  scaled-rows)
+    random=6
+    set -- test_conformance "a row is transformed*,a token's row of*,a norm with its gain*,the middle of a feed-forward*,outputs are added*,logits have*,queries are normed*"
+    ;;
+  scaled-attention) set -- test_conformance "attention with scales of long prompts*" ;;
+  scaled-step) set -- kaiju-score "$logs/33.safetensors" --tokens "$logs/33.txt" --backend cuda ;;
+  scaled-chunks) set -- kaiju-score "$logs/33.safetensors" --tokens "$logs/33.txt" --backend cuda --chunk 7 ;;
   decode) random=5 && set -- test_conformance "rows that a GPU takes*" ;;
   serve)
     set -- kaiju-bench serve "$root/examples/chat/model/kaiju-nano.safetensors" --backend cuda --conversations 2 --characters 1 --turns 1 --prompt-tokens 80 --user-tokens 10 \
@@ -71,6 +78,11 @@ for case in "$@"; do
 done
 command -v compute-sanitizer >/dev/null || refuse "compute-sanitizer is not on the PATH; it comes with the CUDA toolkit"
 mkdir -p "$logs" && : >"$logs/table.txt"
+case "${*:-$cases}" in *scaled-step* | *scaled-chunks*)  # of the models of tests/golden/shapes.sh the one that has most kinds of rows
+  python3 "$root/tests/golden/configs_2.py" "$logs"
+  "$programs/kaiju-make" --config "$logs/33.json" --seed 233 --out "$logs/33.safetensors" >/dev/null
+  ;;
+esac
 for case in ${*:-$cases}; do
   for tool in $tools; do echo "$tool:$case"; done
 done | xargs -n 1 -P "$jobs" sh "$0" --one "$logs" "$programs" "$seconds" $(($(date +%s) + within))

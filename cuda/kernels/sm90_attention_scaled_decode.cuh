@@ -211,8 +211,7 @@ class ScaledDecode {
 #pragma unroll
       for (int n = 0; n < kGroups; ++n)
         score(shared_.keys[place.slot], n, block * kBlockTokens, s[e][n], value_scale[e][n]);
-      __syncwarp();
-      if (lane() == 0) barrier_arrive(shared_address(&shared_.key_empty[place.slot]));
+      barrier_arrive_warp(shared_address(&shared_.key_empty[place.slot]), lane());
     }
   }
   // Of the n-th kOver pieces of a block of keys.
@@ -364,8 +363,7 @@ class ScaledDecode {
                                                 b[h][1]);
         }
       }
-      __syncwarp();
-      if (lane() == 0) barrier_arrive(shared_address(&shared_.value_empty[values_.slot]));
+      barrier_arrive_warp(shared_address(&shared_.value_empty[values_.slot]), lane());
       values_.advance(1);
     }
 #pragma unroll
@@ -527,11 +525,11 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   if (threadIdx.x == 0) {
     for (int i = 0; i < Shape::kKeySlots; ++i) {
       barrier_init(shared_address(&shared.key_full[i]), 1);
-      barrier_init(shared_address(&shared.key_empty[i]), 1);
+      barrier_init(shared_address(&shared.key_empty[i]), kWarpArrivals);
     }
     for (int i = 0; i < Shape::kValueSlots; ++i) {
       barrier_init(shared_address(&shared.value_full[i]), 1);
-      barrier_init(shared_address(&shared.value_empty[i]), Shape::kWarps);
+      barrier_init(shared_address(&shared.value_empty[i]), kWarpArrivals * Shape::kWarps);
     }
     barrier_init_done();
   }

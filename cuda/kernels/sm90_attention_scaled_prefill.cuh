@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(384, 1) sm90_scaled_prefill_kernel(const __gri
       const Ring at = Map::ring(shared_address(memory), values != 0);
       for (int32_t i = lane; i < at.count; i += 32) {
         barrier_init(at.full + 8 * i, 1);
-        barrier_init(at.empty + 8 * i, Map::kShared && values == 0 ? 4 : 8);  // warps that read it
+        barrier_init(at.empty + 8 * i, kWarpArrivals * (Map::kShared && values == 0 ? 4 : 8));  // warps that read it
       }
     }
     publish_stores();

@@ -329,10 +329,7 @@ class ScaledSteps {
       weigh_half<false>(sums, p, half, slot, block);
   }
 
-  __device__ void release(uint32_t barrier) {
-    __syncwarp();
-    if (lane() == 0) barrier_arrive(barrier);
-  }
+  __device__ void release(uint32_t barrier) { barrier_arrive_warp(barrier, lane()); }
   __device__ void await_values() { barrier_wait(values_.full + 8 * values_.slot, values_.phase); }
   __device__ void release_values() {
     release(values_.empty + 8 * values_.slot);

@@ -44,6 +44,18 @@ __device__ __forceinline__ void barrier_arrive(uint32_t barrier, uint32_t rank, 
       "r"(rank), "r"(count)
       : "memory");
 }
+// A warp that has read what may be overwritten arrives so many times. One lane does it for all, which __syncwarp()
+// orders behind their reads; compute-sanitizer's racecheck does not see that, so a build for it may define
+// KAIJU_LANES_ARRIVE.
+#if defined(KAIJU_LANES_ARRIVE)
+constexpr uint32_t kWarpArrivals = 32;
+#else
+constexpr uint32_t kWarpArrivals = 1;
+#endif
+__device__ __forceinline__ void barrier_arrive_warp(uint32_t barrier, int32_t lane) {
+  __syncwarp();
+  if (kWarpArrivals == 32 || lane == 0) barrier_arrive(barrier);
+}
 // Waits until the phase of this parity is complete.
 __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
   uint32_t done;

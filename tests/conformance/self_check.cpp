@@ -74,7 +74,8 @@ TEST_CASE("the golden self-check passes in a host that flushes subnormals and ro
   const unsigned after = _mm_getcsr();
   _mm_setcsr(found);
   for (const std::string& message : messages) CHECK(message == "");
-  CHECK(after == hostile);
+  constexpr unsigned kFlags = 0x3F;  // what computing has met so far
+  CHECK((after | kFlags) == (hostile | kFlags));
 #endif
 }
 

@@ -165,7 +165,7 @@ TEST_CASE("kaiju-bench hour says so when no message arrives in the counted time"
   CHECK(tiny::contains(bench.err, "no message of 1 conversation arrives in the counted 0.001 seconds"));
 }
 
-TEST_CASE("kaiju-bench peers runs every program in turns and divides the speeds of one round") {
+TEST_CASE("kaiju-bench peers runs every program in turns, divides the speeds of one round, and leaves out what fails") {
   const tiny::Folder folder;
   const auto peers = [&](const std::string& more) {
     return run(
@@ -184,7 +184,10 @@ TEST_CASE("kaiju-bench peers runs every program in turns and divides the speeds 
                    "#!/bin/sh\necho \"$@\" >> \"$0.said\"\n"
                    "echo '[{\"n_prompt\": 16, \"n_gen\": 0, \"avg_ts\": 2.0}, '\n"
                    "echo '{\"n_prompt\": 0, \"n_gen\": 64, \"avg_ts\": 0.5}]'\n");
-  fails(peers(""), "this command failed");
+  const Run all_fail = peers("");
+  CHECK(all_fail.status == 1);
+  CHECK(tiny::contains(all_fail.err, "other is left out: this command failed"));
+  CHECK(tiny::contains(all_fail.err, "every peer failed"));
   std::filesystem::permissions(program, std::filesystem::perms::owner_all);
   tiny::write_file(folder / "fair/other/options", "-fa 1\n");
   const Run bench = peers("");
@@ -202,22 +205,32 @@ TEST_CASE("kaiju-bench peers runs every program in turns and divides the speeds 
   CHECK(rounds == 3);
   said.close();
 
-  fails(peers("--streams 4"), "has no program llama-batched-bench");
+  fails(peers("--streams 2,4"), "has no program llama-batched-bench");
   const std::string batched = folder / "fair/other/llama-batched-bench";
   tiny::write_file(
       batched,
-      "#!/bin/sh\necho \"$@\" >> \"$0.said\"\necho '|    PP |     TG |    B |'\n"
-      "echo '|-------|--------|------|'\n"
+      "#!/bin/sh\necho \"$@\" >> \"$0.said\"\necho '|    PP |     TG |    B |' >&2\n"
+      "echo '|-------|--------|------|' >&2\n"
+      "echo '|     1 |     64 |    2 |    130 |    1.000 |     4.00 |    2.000 |     6.50 |    3.0 | 9.0 |' >&2\n"
       "echo '|     1 |     64 |    4 |    260 |    1.000 |     4.00 |    2.000 |     8.50 |    3.0 | 9.0 |'\n");
   std::filesystem::permissions(batched, std::filesystem::perms::owner_all);
-  const Run together = peers("--streams 4");
+  std::filesystem::create_directories(folder / "fair/broken");
+  tiny::write_file(folder / "fair/broken/model.gguf", "");
+  for (const char* name : {"fair/broken/llama-bench", "fair/broken/llama-batched-bench"}) {
+    tiny::write_file(folder / name, "#!/bin/sh\necho no such tile >&2\nexit 3\n");
+    std::filesystem::permissions(folder / name, std::filesystem::perms::owner_all);
+  }
+  const Run together = peers("--streams 2,4");
   INFO(together.out << together.err);
   REQUIRE(together.status == 0);
-  CHECK(tiny::contains(together.out, "decode of 4"));
-  CHECK(tiny::contains(together.out, "8.5 (8.5 to 8.5)"));
+  for (const char* line : {"decode of 2 ", "6.5 (6.5 to 6.5)", "decode of 4 ", "8.5 (8.5 to 8.5)"})
+    CHECK(tiny::contains(together.out, line));
+  CHECK(tiny::contains(together.out, "broken                failed"));
+  CHECK(tiny::contains(together.err, "broken is left out: this command failed"));
+  CHECK(tiny::contains(together.err, "no such tile"));
   said.open(batched + ".said");
   REQUIRE(std::getline(said, line));
-  CHECK(tiny::contains(line, "-t 1 -c 260 -npp 1 -ntg 64 -npl 4"));
+  CHECK(tiny::contains(line, "-t 1 -c 260 -npp 1 -ntg 64 -npl 2,4"));
 }
 
 TEST_CASE("kaiju-bench cache measures as many rows as it takes") {

@@ -59,7 +59,8 @@ class Replicas(unittest.TestCase):
         self.assertEqual(server.get("/health")["replicas"], REPLICAS)
         found, expected = ask_all(server), ask_all(one)
         self.assertEqual([messages for messages, _ in found], [messages for messages, _ in expected])
-        self.assertEqual([cached for _, cached in found], [cached for _, cached in expected])
+        for (_, cached), (_, alone) in zip(found, expected):  # a GPU may have begun the token after the last one, or not
+            self.assertAlmostEqual(cached, alone, delta=1)
         requests = of_replicas(server, "kaiju_replica_requests_total")
         self.assertEqual(sum(requests), CHATS * len(TEXTS))
         self.assertGreater(min(requests), 0, requests)
