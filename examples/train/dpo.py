@@ -305,7 +305,7 @@ def main():
     t.add_argument("--held-text", type=int, default=256, help="sequences of held-out text")
     t.add_argument("--pairs", type=int, default=128, help="a step")
     t.add_argument("--texts", type=int, default=32, help="sequences of text a step")
-    t.add_argument("--rate", type=float, default=0.002, help="factor on the rates of optim.py; falls in a line, and follows how far a round went")
+    t.add_argument("--rate", type=float, default=0.015, help="factor on the rates of optim.py; falls in a line, and follows how far a round went")
     t.add_argument("--hold", type=float, default=2.0, help="weight of the KL on text")
     t.add_argument("--most-kl", type=float, default=0.03, help="nats a token of held-out text")
     t.add_argument("--most-perplexity", type=float, default=1.8, help="percent that it may rise by")
