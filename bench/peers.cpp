@@ -208,11 +208,12 @@ Speed measure(const Contestant& who, const Options& options) {
   return speed;
 }
 
-// "1.52 (1.47 to 1.60)": the median, the lowest and the highest.
+// "1.52 (1.47 to 1.60)": the median, which of an even number is the mean of the two in the middle, the lowest and the
+// highest.
 std::string spread(std::vector<double> values, int digits) {
   std::sort(values.begin(), values.end());
-  return fmt::format("{:.{}f} ({:.{}f} to {:.{}f})", values[values.size() / 2], digits, values.front(), digits,
-                     values.back(), digits);
+  const double median = (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
+  return fmt::format("{:.{}f} ({:.{}f} to {:.{}f})", median, digits, values.front(), digits, values.back(), digits);
 }
 
 void print_speeds(const std::vector<Contestant>& all, const std::string& what,

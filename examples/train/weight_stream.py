@@ -56,7 +56,7 @@ def entry(name, before, after):
             form, data = TERNARY, pack(steps)
     elif after.dtype == np.float32:
         steps = np.sign(np.abs(after) - np.abs(before)).astype(np.int8)
-        if np.array_equal(scaled(before, steps), after):
+        if np.array_equal(scaled(before, steps).view(np.uint32), np.ascontiguousarray(after).view(np.uint32)):
             form, data = SCALED, pack(steps)
     data = np.ascontiguousarray(data).tobytes()
     return ENTRY.pack(form, len(name.encode()), 0, len(data)) + name.encode() + data

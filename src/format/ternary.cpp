@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "kaiju/arith/float32.hpp"
+
 namespace kaiju::format {
 namespace {
 
@@ -93,7 +95,8 @@ Status scale_ternary(std::span<const std::byte> steps, std::span<float> values) 
 
 bool is_scaled(std::span<const float> before, std::span<const float> after) {
   bool is = true;
-  for (size_t i = 0; i < before.size(); ++i) is &= scaled(before[i], scale_step(before[i], after[i])) == after[i];
+  for (size_t i = 0; i < before.size(); ++i)
+    is &= arith::bits_of(scaled(before[i], scale_step(before[i], after[i]))) == arith::bits_of(after[i]);
   return is;
 }
 

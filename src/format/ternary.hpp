@@ -27,7 +27,7 @@ void append_ternary(std::span<const int8_t> before, std::span<const int8_t> afte
 // Multiplies each value by 1 + step / 128, rounded once. Steps and refusals as above.
 Status scale_ternary(std::span<const std::byte> steps, std::span<float> values);
 
-// Whether such steps lead from `before` to `after`.
+// Whether such steps lead from `before` to `after`, to the bit.
 bool is_scaled(std::span<const float> before, std::span<const float> after);
 
 // Appends the steps from `before` to `after`, which must be scaled.

@@ -69,13 +69,14 @@ TEST_CASE("the golden self-check passes in a host that flushes subnormals and ro
   const unsigned found = _mm_getcsr();
   const unsigned hostile = found | 0x8040 | 0x2000;  // FTZ, DAZ, round down
   _mm_setcsr(hostile);
+  const auto& made = backends();
+  const unsigned flags = _mm_getcsr() & 0x3F;  // of exceptions that were met while backends were made
   std::vector<std::string> messages;
-  for (const auto& backend : backends()) messages.push_back(self_check(*backend, golden::Shapes::kAll).message());
+  for (const auto& backend : made) messages.push_back(self_check(*backend, golden::Shapes::kAll).message());
   const unsigned after = _mm_getcsr();
   _mm_setcsr(found);
   for (const std::string& message : messages) CHECK(message == "");
-  constexpr unsigned kFlags = 0x3F;  // what computing has met so far
-  CHECK((after | kFlags) == (hostile | kFlags));
+  CHECK(after == (hostile | flags));
 #endif
 }
 

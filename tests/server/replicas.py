@@ -5,6 +5,7 @@ while the server serves is changed on all of them.
 
 import concurrent.futures
 import pathlib
+import shutil
 import sys
 import tempfile
 import unittest
@@ -19,6 +20,7 @@ except ImportError as missing:
 
 REPLICAS = 3
 CHATS = 12
+ON_GPUS = shutil.which("nvidia-smi") is not None  # the server's choice where there are some
 SETTINGS = {"temperature": 0.7, "seed": 5, "max_tokens": 8}
 TEXTS = "What do you like?", "And then?", "Why?"
 
@@ -59,8 +61,11 @@ class Replicas(unittest.TestCase):
         self.assertEqual(server.get("/health")["replicas"], REPLICAS)
         found, expected = ask_all(server), ask_all(one)
         self.assertEqual([messages for messages, _ in found], [messages for messages, _ in expected])
-        for (_, cached), (_, alone) in zip(found, expected):  # a GPU may have begun the token after the last one, or not
-            self.assertAlmostEqual(cached, alone, delta=1)
+        if ON_GPUS:  # which may have begun the token after the last one, or not
+            for (_, cached), (_, alone) in zip(found, expected):
+                self.assertAlmostEqual(cached, alone, delta=1)
+        else:
+            self.assertEqual([cached for _, cached in found], [cached for _, cached in expected])
         requests = of_replicas(server, "kaiju_replica_requests_total")
         self.assertEqual(sum(requests), CHATS * len(TEXTS))
         self.assertGreater(min(requests), 0, requests)
