@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <cstdlib>
-
-#include "kaiju/arith/float32.hpp"
 
 namespace kaiju::format {
 namespace {
@@ -26,6 +26,8 @@ constexpr std::array<Steps, kBytes> kSteps = [] {
   }
   return steps;
 }();
+
+uint32_t bits_of(float value) { return std::bit_cast<uint32_t>(value); }
 
 float scaled(float value, int step) { return value * (1.0f + static_cast<float>(step) / 128); }
 
@@ -96,7 +98,7 @@ Status scale_ternary(std::span<const std::byte> steps, std::span<float> values) 
 bool is_scaled(std::span<const float> before, std::span<const float> after) {
   bool is = true;
   for (size_t i = 0; i < before.size(); ++i)
-    is &= arith::bits_of(scaled(before[i], scale_step(before[i], after[i]))) == arith::bits_of(after[i]);
+    is &= bits_of(scaled(before[i], scale_step(before[i], after[i]))) == bits_of(after[i]);
   return is;
 }
 
