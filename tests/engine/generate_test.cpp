@@ -179,7 +179,7 @@ TEST_CASE("a generate whose request is suspended sleeps, and ends at its deadlin
   Harness h(small_facts(), options);
   const SessionId session = h.session();
   RequestOptions asked = asking(1000);
-  asked.deadline = time + std::chrono::milliseconds(300);
+  asked.deadline = time + std::chrono::milliseconds(60);
   Event done;
   const Status status = h.engine->generate(
       session, tokens_from(1, 20), asked,
