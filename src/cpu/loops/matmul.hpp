@@ -170,9 +170,8 @@ void prepare(const MatmulArgs& args, int32_t first_row, int32_t end_row) {
   Group group;
   for (int32_t row = first_row; row < end_row; row += group.size()) {
     group = group_of(args.rows - row);
-    with_rows(
-        group, [&](auto rows)
-                   __attribute__((always_inline)) { prepare_group<rows.value>(args, row, group.vectors, flip); });
+    with_rows(group, [&](auto rows)
+                         __attribute__((always_inline)) { prepare_group<rows.value>(args, row, group.vectors, flip); });
   }
 }
 
@@ -392,10 +391,9 @@ void multiply(const MatmulArgs& args, const MatmulPiece& piece) {
         const int32_t index = (row - first) / kMostRows, count = (end - first + kMostRows - 1) / kMostRows;
         sum_group(group, {panel, weight, args.in, share_of_next(args, piece, n, index, count), index % 2 == 1}, outs,
                   sums);
-        with_rows(
-            group, [&](auto rows) __attribute__((always_inline)) {
-              finish_block<P, rows.value>(args, row, least(row + group.size(), end), group.vectors, n, sums);
-            });
+        with_rows(group, [&](auto rows) __attribute__((always_inline)) {
+          finish_block<P, rows.value>(args, row, least(row + group.size(), end), group.vectors, n, sums);
+        });
       }
     }
   }
