@@ -12,15 +12,19 @@ import model
 
 
 def arrivals(traffic, rate, dice, computed=None):
-    """(time, tokens to compute) of one message after another. Tokens are drawn from the list `computed`; without one
-    those that are found cost their own tokens, the others the whole prompt, in the proportion that gives the hit rate."""
+    """(time, tokens to compute) of one message after another. Tokens are drawn from the list `computed`. Without one,
+    messages that are found cost their own tokens, the others the whole prompt, in the proportion that gives the hit
+    rate."""
     _, prompt, mean = model.lengths(traffic)
     own = traffic["user_tokens"]
     missing = min(1.0, (mean - own) / max(1e-9, prompt - own))
     now = 0.0
     while True:
         now += dice.expovariate(rate)
-        yield now, dice.choice(computed) if computed else prompt if dice.random() < missing else own
+        if computed:
+            yield now, dice.choice(computed)
+        else:
+            yield now, prompt if dice.random() < missing else own
 
 
 def first_tokens(machine, traffic, rate, messages=20000, seed=1, computed=None):

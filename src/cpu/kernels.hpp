@@ -114,7 +114,7 @@ struct Kernels {
   // Matrix products. Bytes that prepare() needs; in which steps rows (of both) and outputs may be cut.
   size_t (*prepared_bytes)(int32_t rows, int32_t in) = nullptr;
   void (*prepare)(const MatmulArgs& args, int32_t first_row, int32_t end_row) = nullptr;
-  int32_t row_unit = 1;
+  int32_t row_unit = 1;  // even, if there is kWide
   int32_t out_unit = 1;
   void (*matmul[kProducts])(const MatmulArgs& args, const MatmulPiece& piece) = {};
   // Outputs [first_out, end_out) of a product `down`; null if the instruction set has no such loop.

@@ -40,7 +40,7 @@ set(same_tokens "std::memcmp(node.tokens, key.tokens.data(), key.tokens.size_byt
 set(hash "return {out.low64, out.high64}")
 set(weak "return {out.low64 & 3, out.high64 & 3}")
 
-# Not a mutant: names that collide all the time cost time and nothing else. So much time that it has shorter sequences.
+# Not a mutant: names that collide all the time cost time and nothing else. They cost so much time that sequences are shorter.
 set(mutant_run 40000 20 3)
 kaiju_mutant(none_weak_names "no difference" name.hpp "${hash}" "${weak}")
 set(mutant_run 40000 20 4)

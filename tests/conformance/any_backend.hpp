@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 #include "kaiju/backend/backend.hpp"
@@ -57,7 +58,10 @@ class Held final : public AnyBackend {
   }
   bool multiplies_wide_rows() const override { return MultipliesWideRows<B>; }
   void wide_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) override {
-    if constexpr (MultipliesWideRows<B>) backend_->wide_linear(w, a, rows, scale, out);
+    if constexpr (MultipliesWideRows<B>)
+      backend_->wide_linear(w, a, rows, scale, out);
+    else
+      throw std::logic_error(name_ + " multiplies no wide rows");
   }
   void up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h) override {
     backend_->up(w, a, rows, alpha, h);

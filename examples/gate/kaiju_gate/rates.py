@@ -9,6 +9,7 @@ import dataclasses
 from typing import Callable, Sequence
 
 import numpy as np
+import scipy  # noqa: F401  (where it is missing, nothing is measured in vain)
 
 LEVEL = 0.95
 

@@ -122,7 +122,8 @@ concept ScaledBackend =
       backend.attend(attention, batch, kv);
     };
 
-// A backend that multiplies rows of two bytes a value without room for the sums of each byte.
+// A backend that multiplies rows of two bytes a value without room for the sums of each byte. In version 2 a backend
+// that does not project packed has to.
 template <class B>
 concept MultipliesWideRows =
     requires(B& backend, const Matrix& matrix, const int8_t* a, int32_t n, const float* f, float* f_out) {

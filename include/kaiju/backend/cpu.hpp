@@ -134,6 +134,7 @@ class CpuBackend {
   RowSampler sampler_;
 };
 
-static_assert(Backend<CpuBackend> && ScaledBackend<CpuBackend> && TakesMemory<CpuBackend>);
+static_assert(Backend<CpuBackend> && ScaledBackend<CpuBackend> && MultipliesWideRows<CpuBackend> &&
+              TakesMemory<CpuBackend>);
 
 }  // namespace kaiju

@@ -314,6 +314,6 @@ class ReferenceBackend {
   std::vector<arith::Candidate> candidates_;
 };
 
-static_assert(Backend<ReferenceBackend> && ScaledBackend<ReferenceBackend>);
+static_assert(Backend<ReferenceBackend> && ScaledBackend<ReferenceBackend> && MultipliesWideRows<ReferenceBackend>);
 
 }  // namespace kaiju

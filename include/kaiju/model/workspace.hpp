@@ -31,11 +31,12 @@ enum class Room : int32_t {
   kZ,         // f32 [heads] z of each query, in version 2
   kInputBytes,  // int8 [d_model] the embedding, as the layers' inputs read it; in version 2 with such inputs
   kInputScale,  // f32 [1] scale of the row of kInputBytes
-  kWideLogits,  // f32 [vocab_size or labels], in version 2 with wide logits and packed matrices: 2 * kWideRows rows
+  kWideLogits,  // f32 [vocab_size or labels], in version 2 with wide logits and packed matrices: 2 * kWideLogitRows
+                // rows
 };
 inline constexpr int32_t kRoomCount = 15;
 // Rows of logits that are computed at a time if the logits are wide: so a usual step reads the matrix once.
-inline constexpr int32_t kWideRows = 64;
+inline constexpr int32_t kWideLogitRows = 64;
 
 struct RoomSize {
   Room room;
@@ -97,14 +98,14 @@ inline std::vector<RoomSize> rooms_of(const ModelConfig& config, bool packs_proj
   if (packs_projections && config.shape.wide_logits)
     rooms.push_back({Room::kWideLogits, "the sums of wide logits",
                      static_cast<size_t>(std::max(config.vocab_size, config.label_count())) * f32, false,
-                     2 * kWideRows});
+                     2 * kWideLogitRows});
   return rooms;
 }
 
 // The sizes of the largest step of a model.
 inline StepSizes step_sizes(const ModelConfig& config, int32_t rows, int32_t segments) {
   StepSizes sizes;
-  sizes.rows = config.shape.wide_logits ? std::max(rows, 2 * std::min(rows, kWideRows)) : rows;
+  sizes.rows = config.shape.wide_logits ? std::max(rows, 2 * std::min(rows, kWideLogitRows)) : rows;
   sizes.segments = segments;
   sizes.widest_input = widest_input(config);
   sizes.heads = config.n_heads;

@@ -9,7 +9,7 @@
 //
 // A tile is some outputs of one group, with its sums in registers. The sums of 16 outputs are stored in memory for the
 // epilogue, which adds the lanes of each row and transposes the sums into vectors of outputs. Bound: memory below about
-// 8 rows; above, the dot-product units, with two loads of weights for every 2 or 3 products each.
+// 8 rows; above, the dot-product units, with a load of weights for every 2 to 4 products.
 //
 // Some instruction sets multiply unsigned by signed bytes (kUnsignedPanel): then 128 is added to, or subtracted from,
 // the activations of a panel, and 128 * row_sum[n] corrects the sum. Limits: K is a multiple of 64; any number of
@@ -27,6 +27,7 @@ constexpr int32_t kBlockOuts = kHasTiles ? 2 * kTileRows : 16;
 constexpr int32_t kLine = 64;              // bytes of K a tile takes at a time
 constexpr int64_t kRowsBytes = 384 << 10;  // of activations that stay in the second-level cache while the weights pass
 constexpr int32_t kMostRows = kLanes * kMostVectors;
+static_assert(kMostRows % 2 == 0);  // kWide: no piece begins between the two bytes of a row
 
 // Vectors of a group with so many rows in each, at most.
 constexpr int most_vectors(int rows) { return rows < kLanes ? kMostVectorsOfFew : kMostVectors; }
@@ -182,8 +183,9 @@ template <int kRows, int kVectors, int kOuts>
 KAIJU_INLINE void dot_tile(const uint8_t* panel, const int8_t* weights, int64_t in, Ahead& ahead, Ints* sums) {
   constexpr int kStep = 4 * kLanes / kRows;
   constexpr int kUnrolled = kStep < 16 ? 16 / kStep : 1;
-  // Lines of the weights ahead are asked for between the products, kAsked in every kEvery steps. All of them at once
-  // would hold up the loads that the products wait for.
+  // Lines of the weights ahead are asked for between the products, kAsked in every kEvery steps (a tile of one output,
+  // at the end of a matrix, asks for its line more than once). All at once would hold up the loads that products wait
+  // for.
   constexpr int kLineSteps = kLine / kStep, kEvery = most(kLineSteps / kOuts, 1), kAsked = most(kOuts / kLineSteps, 1);
   Ints acc[kOuts][kVectors] = {};
   for (int64_t k = 0; k < in; k += kLine) {
@@ -194,7 +196,7 @@ KAIJU_INLINE void dot_tile(const uint8_t* panel, const int8_t* weights, int64_t 
     if (next < ahead.end)
       ahead.at += kLine * kOuts;
     else
-      next = weight[0];  // which is near already: so the loop has no branch
+      next = weight[0];  // of this or the next tile: so the loop has no branch
     for (int i = 0; i < kLine; i += kStep * kUnrolled) {
 #pragma GCC unroll 4
       for (int u = 0; u < kUnrolled; ++u, panel += 4 * kLanes * kVectors) {
@@ -331,8 +333,9 @@ KAIJU_INLINE void store_wide(const MatmulArgs& args, int32_t row, int32_t n, Int
 // What a tile's sums still need: rows [row, end) of a group, up to 16 outputs from n on.
 template <MatmulKind P, int kRows>
 void finish_block(const MatmulArgs& args, int32_t row, int32_t end, int32_t vectors, int32_t n, const Ints* sums) {
-  constexpr int kBytes = P == MatmulKind::kWide ? 2 : 1;  // rows of sums that make one of results
-  constexpr int kAtOnce = kRows < kBytes ? kBytes : 1;    // vectors
+  constexpr int kSumRows = P == MatmulKind::kWide ? 2 : 1;  // that make a row of results
+  constexpr int kAtOnce =
+      kRows < kSumRows ? kSumRows : 1;  // vectors; a group of one row in each has an even number then
   for (int32_t c = 0; c < kBlockOuts && n + c < args.out; c += kLanes) {
     const int32_t count = args.out - n - c;
     const Floats scale = load_some<Floats>(args.scale + n + c, count);
@@ -341,7 +344,7 @@ void finish_block(const MatmulArgs& args, int32_t row, int32_t end, int32_t vect
     for (int32_t v = 0; v < vectors; v += kAtOnce) {
       Ints out[kRows * kAtOnce];
       for (int i = 0; i < kAtOnce; ++i) collect<kRows>(sums + c * vectors + v + i, vectors, out + i * kRows);
-      for (int r = 0; r < kRows * kAtOnce; r += kBytes) {
+      for (int r = 0; r < kRows * kAtOnce; r += kSumRows) {
         const int32_t at = row + v * kRows + r;
         if (at >= end) continue;
         if constexpr (P == MatmulKind::kWide)
@@ -356,10 +359,10 @@ void finish_block(const MatmulArgs& args, int32_t row, int32_t end, int32_t vect
 // Asks for the lines of a group's results while its sums are computed.
 template <MatmulKind P>
 KAIJU_INLINE void prefetch_results(const MatmulArgs& args, int32_t row, int32_t end, int32_t n) {
-  constexpr bool kWide = P == MatmulKind::kWide;
-  constexpr int64_t kBytes = P == MatmulKind::kLinear || kWide ? 4 : P == MatmulKind::kUp ? 1 : 2;
-  for (row /= kWide + 1, end /= kWide + 1; row < end; ++row)
-    __builtin_prefetch(static_cast<const char*>(args.result) + kBytes * (int64_t{row} * args.out + n), 1, 3);
+  constexpr int32_t kSumRows = P == MatmulKind::kWide ? 2 : 1;
+  constexpr int64_t kBytes = P == MatmulKind::kLinear || P == MatmulKind::kWide ? 4 : P == MatmulKind::kUp ? 1 : 2;
+  for (int32_t at = row / kSumRows; at < end / kSumRows; ++at)
+    __builtin_prefetch(static_cast<const char*>(args.result) + kBytes * (int64_t{at} * args.out + n), 1, 3);
 }
 
 // What group `index` of `count` brings nearer of the block of weights after that of outputs [n, n + kBlockOuts). Where

@@ -157,7 +157,7 @@ Kernels make_table() {
   kernels.norm = norm;
   kernels.prepared_bytes = prepared_bytes;
   kernels.prepare = prepare;
-  kernels.row_unit = 2;
+  kernels.row_unit = 2;  // the high and the low bytes of kWide
   kernels.out_unit = kOuts;
   kernels.matmul[static_cast<int>(MatmulKind::kLinear)] = multiply<MatmulKind::kLinear>;
   kernels.matmul[static_cast<int>(MatmulKind::kUp)] = multiply<MatmulKind::kUp>;
