@@ -31,7 +31,7 @@ inline constexpr Check kScaledExpected[] = {
     {"query_rows", 0xF5269A5C29EDE366u},
     {"attention with scales, global", 0xE67D737C9B628BBFu},
     {"attention with scales, window", 0xD2E8D3DD72C5DAA5u},
-    {"wide_linear", 0x0u},
+    {"wide_linear", 0x4C7F983FA6406174u},
     {"query_rows, a tile of 64 channels", 0x65834ED925074698u},
     {"attention with scales, a tile of 64 channels", 0x8F911479D8AEA039u},
     {"query_rows, 128 channels", 0xA131DB7031F83EF7u},
