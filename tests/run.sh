@@ -4,6 +4,7 @@ set -eu
 root=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd)
 . "$root/examples/packages.sh"
 need_packages $kaiju_packages $kaiju_server_packages catch2 python3 python3-numpy
+need_packages libopenblas0-serial || echo "going on without: products of matrices in Python take sixteen times as long" >&2
 need_packages bindgen rustc python3-cffi || echo "going on without: kaiju.h is not read by bindgen, or not by cffi" >&2
 need_packages nodejs libjs-chart.js || echo "going on without: the page of kaiju-fleet is not compared with its formulas" >&2
 need_packages clang tmux || echo "going on without: kaiju.h is read by gcc alone, or the chat not tried in tmux" >&2
