@@ -9,6 +9,7 @@
 #include "../tiles/dependent_launch.cuh"
 #include "../tiles/peers.cuh"
 #include "../tiles/sm90_cluster.cuh"
+#include "gate_steps.hpp"
 #include "row_steps.cuh"
 
 namespace kaiju::cuda {
@@ -322,21 +323,21 @@ __global__ void __launch_bounds__(kThreads)
   leave(most);
 }
 
-// As arith::gated, of loaded values.
-__device__ __forceinline__ float gated(Gate gate, float x, float up) {
-  if (gate == Gate::kSquaredRelu) {
+// As arith::gated, of loaded values, without a branch.
+template <Gate kGate>
+__device__ __forceinline__ float gated(float x, float up) {
+  if constexpr (kGate == Gate::kSquaredRelu) {
     const float positive = up > 0.0f ? up : 0.0f;
     return arith::bounded(arith::mul(positive, positive));
   }
-  return arith::bounded(arith::mul(gate == Gate::kSilu ? arith::silu(x) : arith::gelu(x), up));
+  const float gates[1] = {x}, ups[1] = {up};
+  float h[1];
+  gate_values(kGate, gates, ups, h);
+  return h[0];
 }
 
-template <bool kShared>
-__global__ void __launch_bounds__(kThreads)
-    gate_rows_kernel(const __grid_constant__ GateRows args, const __grid_constant__ SharedMost most, int32_t parts) {
-  begin_cluster(parts);
-  let_next_start();
-  wait_for_inputs();
+template <Gate kGate, bool kShared>
+__device__ __forceinline__ void gate_row(const GateRows& args, const SharedMost& most, int32_t parts) {
   const int32_t row = row_of_block() / parts, width = args.ups.width;
   const Range range = part_of_row(width, parts);
   float* const scratch = args.ups.sums + range.first;
@@ -345,9 +346,23 @@ __global__ void __launch_bounds__(kThreads)
       memory_of_row<kShared>(scratch, row, args.ups.stride > 0 ? args.ups.stride : width), range, width, args.to, row,
       parts, [&](int32_t i) { return float2{gates.load(i), ups.load(i)}; },
       [&](float2 sums, int32_t i) {
-        return gated(args.gate, args.gates.sums ? gates(sums.x, i) : 0.0f, ups(sums.y, i));
+        return gated<kGate>(kGate != Gate::kSquaredRelu ? gates(sums.x, i) : 0.0f, ups(sums.y, i));
       },
       &most);
+}
+
+template <bool kShared>
+__global__ void __launch_bounds__(kThreads)
+    gate_rows_kernel(const __grid_constant__ GateRows args, const __grid_constant__ SharedMost most, int32_t parts) {
+  begin_cluster(parts);
+  let_next_start();
+  wait_for_inputs();
+  if (args.gate == Gate::kSilu)
+    gate_row<Gate::kSilu, kShared>(args, most, parts);
+  else if (args.gate == Gate::kGelu)
+    gate_row<Gate::kGelu, kShared>(args, most, parts);
+  else
+    gate_row<Gate::kSquaredRelu, kShared>(args, most, parts);
   leave(most);
 }
 
