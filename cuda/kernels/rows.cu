@@ -337,7 +337,11 @@ __device__ __forceinline__ float gated(float x, float up) {
 }
 
 template <Gate kGate, bool kShared>
-__device__ __forceinline__ void gate_row(const GateRows& args, const SharedMost& most, int32_t parts) {
+__global__ void __launch_bounds__(kThreads)
+    gate_rows_kernel(const __grid_constant__ GateRows args, const __grid_constant__ SharedMost most, int32_t parts) {
+  begin_cluster(parts);
+  let_next_start();
+  wait_for_inputs();
   const int32_t row = row_of_block() / parts, width = args.ups.width;
   const Range range = part_of_row(width, parts);
   float* const scratch = args.ups.sums + range.first;
@@ -349,20 +353,6 @@ __device__ __forceinline__ void gate_row(const GateRows& args, const SharedMost&
         return gated<kGate>(kGate != Gate::kSquaredRelu ? gates(sums.x, i) : 0.0f, ups(sums.y, i));
       },
       &most);
-}
-
-template <bool kShared>
-__global__ void __launch_bounds__(kThreads)
-    gate_rows_kernel(const __grid_constant__ GateRows args, const __grid_constant__ SharedMost most, int32_t parts) {
-  begin_cluster(parts);
-  let_next_start();
-  wait_for_inputs();
-  if (args.gate == Gate::kSilu)
-    gate_row<Gate::kSilu, kShared>(args, most, parts);
-  else if (args.gate == Gate::kGelu)
-    gate_row<Gate::kGelu, kShared>(args, most, parts);
-  else
-    gate_row<Gate::kSquaredRelu, kShared>(args, most, parts);
   leave(most);
 }
 
@@ -431,11 +421,23 @@ cudaError_t quantise_rows(cudaStream_t stream, const Chip& chip, const QuantiseR
                     most, parts);
 }
 
+template <Gate kGate>
+static cudaError_t launch_gate(cudaStream_t stream, const Chip& chip, const GateRows& args, const SharedMost& most) {
+  const int32_t width = args.ups.width, parts = parts_for(chip, args.rows, width, most);
+  return launch_row(stream, chip, gate_rows_kernel<kGate, true>, gate_rows_kernel<kGate, false>,
+                    part_bytes(args.to, width, parts), {int64_t{args.rows} * parts, kThreads, 0, parts}, args, most,
+                    parts);
+}
 cudaError_t gate_rows(cudaStream_t stream, const Chip& chip, const GateRows& args, const SharedMost& most) {
   if (args.to.hadamard > kMostHadamard) return cudaErrorInvalidValue;
-  const int32_t width = args.ups.width, parts = parts_for(chip, args.rows, width, most);
-  return launch_row(stream, chip, gate_rows_kernel<true>, gate_rows_kernel<false>, part_bytes(args.to, width, parts),
-                    {int64_t{args.rows} * parts, kThreads, 0, parts}, args, most, parts);
+  switch (args.gate) {
+    case Gate::kSilu:
+      return launch_gate<Gate::kSilu>(stream, chip, args, most);
+    case Gate::kGelu:
+      return launch_gate<Gate::kGelu>(stream, chip, args, most);
+    default:
+      return launch_gate<Gate::kSquaredRelu>(stream, chip, args, most);
+  }
 }
 
 cudaError_t add_rows(cudaStream_t stream, const Chip& chip, const AddRows& args) {
