@@ -117,7 +117,7 @@ Status CudaBackend::choose_matmuls(const Weights& weights, const Workspace& work
           workspace.at<std::byte>(result));
     }
   const bool is_wide = weights.config.shape.wide_logits;
-  const int32_t last_rows = is_wide ? 2 * wide_rows(true) : logit_rows;
+  const int32_t last_rows = is_wide ? 2 * kWideLogitRows : logit_rows;
   float* const last = is_wide ? workspace.at<float>(Room::kWideLogits) : logits;
   add(MatmulKind::kLinear, weights.output, Room::kBytes, last_rows, last);
   if (weights.classifier.weight) add(MatmulKind::kLinear, weights.classifier, Room::kBytes, last_rows, last);

@@ -268,7 +268,8 @@ def by_machine(machine, told, seconds, rest):
         paper = model.one_machine(machine, traffic, rate)
         if "p50_ms" not in paper:
             return [(f"messages/s at {name}; for the paper too many", 0.0, rate)]
-        steps = stepped.percentiles_ms(machine, traffic, rate, messages=4000)
+        computed = [one.prompt_tokens - one.cached_tokens for one in mine]
+        steps = stepped.percentiles_ms(machine, traffic, rate, messages=20000, computed=computed)
         first = [1e3 * (one.first - one.sent) for one in mine]
         decode = [(one.ended - one.first) / max(1, one.reply_tokens - 1) for one in mine]
         rows = {

@@ -11,22 +11,26 @@ import random
 import model
 
 
-def arrivals(traffic, rate, dice):
-    """(time, tokens to compute) of one message after another: those that are found cost their own tokens, the others
-    the whole prompt, in the proportion that gives the hit rate."""
-    _, prompt, computed = model.lengths(traffic)
+def arrivals(traffic, rate, dice, computed=None):
+    """(time, tokens to compute) of one message after another. Tokens are drawn from the list `computed`. Without one,
+    messages that are found cost their own tokens, the others the whole prompt, in the proportion that gives the hit
+    rate."""
+    _, prompt, mean = model.lengths(traffic)
     own = traffic["user_tokens"]
-    missing = min(1.0, (computed - own) / max(1e-9, prompt - own))
+    missing = min(1.0, (mean - own) / max(1e-9, prompt - own))
     now = 0.0
     while True:
         now += dice.expovariate(rate)
-        yield now, prompt if dice.random() < missing else own
+        if computed:
+            yield now, dice.choice(computed)
+        else:
+            yield now, prompt if dice.random() < missing else own
 
 
-def first_tokens(machine, traffic, rate, messages=20000, seed=1):
+def first_tokens(machine, traffic, rate, messages=20000, seed=1, computed=None):
     """Seconds to the first token of so many messages, in rising order; the first tenth of the run is left out."""
     _, prompt, _ = model.lengths(traffic)
-    coming = arrivals(traffic, rate, random.Random(seed))
+    coming = arrivals(traffic, rate, random.Random(seed), computed)
     arrival = next(coming)
     waiting, times, ends = collections.deque(), [], collections.Counter()
     now, step, streams = 0.0, 0, 0
@@ -51,6 +55,6 @@ def first_tokens(machine, traffic, rate, messages=20000, seed=1):
     return sorted(times[messages // 10 :])
 
 
-def percentiles_ms(machine, traffic, rate, messages=20000, seed=1):
-    times = first_tokens(machine, traffic, rate, messages, seed)
+def percentiles_ms(machine, traffic, rate, messages=20000, seed=1, computed=None):
+    times = first_tokens(machine, traffic, rate, messages, seed, computed)
     return {f"p{part:g}_ms": times[int(part / 100 * len(times))] * 1e3 for part in (50, 90, 99)}

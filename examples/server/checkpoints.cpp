@@ -20,7 +20,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kLook = std::chrono::milliseconds(50);
-constexpr int kBesideFactor = 9;  // of the time that warming took, until it goes on beside replies
 constexpr int kLoaderNice = 10;
 
 // Threads that this one starts would inherit it.

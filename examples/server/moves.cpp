@@ -12,13 +12,13 @@
 
 #include "failure.hpp"
 #include "reply.hpp"
+#include "step_turns.hpp"
 
 namespace kaiju::server {
 
 namespace {
 
-constexpr int kBesideFactor = 9;  // of the time that a part took, until the next one is computed beside replies
-constexpr auto kLook = std::chrono::milliseconds(2);
+constexpr auto kStepLook = std::chrono::milliseconds(2);
 constexpr size_t kMostWishes = 16384;
 
 Scope scope_of(const Region& region) {
@@ -172,7 +172,7 @@ asio::awaitable<void> Moves::wait_for_idle_step(Clock::duration took) {
   const Clock::time_point until = Clock::now() + kBesideFactor * took;
   asio::steady_timer timer(service_.io);
   while (service_.checkpoints.unfinished() > 0 && Clock::now() < until) {
-    timer.expires_after(kLook);
+    timer.expires_after(kStepLook);
     co_await timer.async_wait(asio::use_awaitable);
   }
 }

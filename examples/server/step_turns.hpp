@@ -8,6 +8,10 @@
 
 namespace kaiju::server {
 
+// While replies are computed, KV is warmed a part at a time, and waits this many times as long as the part took before
+// the next one.
+inline constexpr int kBesideFactor = 9;
+
 // For std::lock_guard. A std::mutex may be given to the same thread again and again.
 class StepTurns {
  public:

@@ -152,6 +152,10 @@ void CpuBackend::linear(const Matrix& w, const int8_t* a, int32_t rows, const fl
   cpu::MatmulArgs args{w.weight, w.row_sum, w.out, w.in, a, rows, scale, out, cpu::MatmulKind::kLinear, nullptr};
   multiply(args);
 }
+void CpuBackend::wide_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) {
+  cpu::MatmulArgs args{w.weight, w.row_sum, w.out, w.in, a, 2 * rows, scale, out, cpu::MatmulKind::kWide, nullptr};
+  multiply(args);
+}
 void CpuBackend::up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h) {
   cpu::MatmulArgs args{w.weight, w.row_sum, w.out, w.in, a, rows, alpha, h, cpu::MatmulKind::kUp, nullptr};
   multiply(args);

@@ -23,10 +23,11 @@ inline constexpr int32_t kChunk = 512;        // keys under one maximum (arithme
 inline constexpr int32_t kMaxQueryRows = 48;  // query rows (row x head) of one piece of attention
 inline constexpr int32_t kMaxHeadDim = 512;
 
-enum class MatmulKind : int32_t { kLinear, kUp, kAddLinear, kAddDown };
-inline constexpr int32_t kProducts = 4;
+enum class MatmulKind : int32_t { kLinear, kUp, kAddLinear, kAddDown, kWide };
+inline constexpr int32_t kProducts = 5;
 
-// result[row, n] = epilogue(sum over k of bytes[row, k] * weight[n, k])
+// result[row, n] = epilogue(sum over k of bytes[row, k] * weight[n, k]). kWide: rows come in twos, high and low bytes
+// of the same values, and make one row of results.
 struct MatmulArgs {
   const int8_t* weight = nullptr;    // [out, in], in a multiple of 64
   const int32_t* row_sum = nullptr;  // [out]
@@ -35,7 +36,7 @@ struct MatmulArgs {
   const void* bytes = nullptr;  // [rows, in]: int8, unsigned for kAddDown
   int32_t rows = 0;
   const float* scale = nullptr;  // [out]
-  void* result = nullptr;        // [rows, out]: float, uint8 (kUp) or bf16
+  void* result = nullptr;        // [rows, out]: float, uint8 (kUp) or bf16; kWide [rows / 2, out] float
   MatmulKind kind = MatmulKind::kLinear;
   void* prepared = nullptr;  // what prepare() made of the bytes
 };
@@ -113,7 +114,7 @@ struct Kernels {
   // Matrix products. Bytes that prepare() needs; in which steps rows (of both) and outputs may be cut.
   size_t (*prepared_bytes)(int32_t rows, int32_t in) = nullptr;
   void (*prepare)(const MatmulArgs& args, int32_t first_row, int32_t end_row) = nullptr;
-  int32_t row_unit = 1;
+  int32_t row_unit = 1;  // even, if there is kWide
   int32_t out_unit = 1;
   void (*matmul[kProducts])(const MatmulArgs& args, const MatmulPiece& piece) = {};
   // Outputs [first_out, end_out) of a product `down`; null if the instruction set has no such loop.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 #include "kaiju/backend/backend.hpp"
@@ -17,6 +18,8 @@ class AnyBackend {
   virtual void embed(const Matrix& table, const float* scale, std::span<const int32_t> tokens, arith::bf16* x) = 0;
   virtual void norm(const NormArgs& norm) = 0;
   virtual void linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) = 0;
+  virtual bool multiplies_wide_rows() const = 0;
+  virtual void wide_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) = 0;
   virtual void up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h) = 0;
   virtual void add_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, arith::bf16* x) = 0;
   virtual void add_down(const Matrix& w, const uint8_t* h, int32_t rows, const float* scale, arith::bf16* x) = 0;
@@ -52,6 +55,13 @@ class Held final : public AnyBackend {
   void norm(const NormArgs& norm) override { backend_->norm(norm); }
   void linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) override {
     backend_->linear(w, a, rows, scale, out);
+  }
+  bool multiplies_wide_rows() const override { return MultipliesWideRows<B>; }
+  void wide_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) override {
+    if constexpr (MultipliesWideRows<B>)
+      backend_->wide_linear(w, a, rows, scale, out);
+    else
+      throw std::logic_error(name_ + " multiplies no wide rows");
   }
   void up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h) override {
     backend_->up(w, a, rows, alpha, h);

@@ -193,7 +193,7 @@ TEST_CASE("a classifier with more labels than the vocabulary has tokens computes
   ModelConfig config = with_labels(test::small_config_of(2, "labels"), 64);
   config.vocab_size = 16;
   REQUIRE(config.shape.wide_logits);
-  const std::vector<RoomSize> rooms = rooms_of(config, false);
+  const std::vector<RoomSize> rooms = rooms_of(config, true);
   const auto room =
       std::find_if(rooms.begin(), rooms.end(), [](const RoomSize& size) { return size.room == Room::kWideLogits; });
   REQUIRE(room != rooms.end());

@@ -54,6 +54,29 @@ TEST_CASE("norm gives the reference's bits for any width, at any magnitude") {
   });
 }
 
+TEST_CASE("rows of two bytes a value are multiplied with the reference's bits") {
+  repeat(kCases, [](Random& random) {
+    const ProductCase c = product_case(random);
+    const OwnedMatrix w(random, c.out, c.in);
+    const std::vector<int8_t> a = random.bytes(size_t{2} * c.rows * c.in);
+    const std::vector<float> scale = random.scales(c.out, random.pick({1e-5f, 1e-30f, 1e-42f, 1e12f}));
+    std::vector<float> expected(static_cast<size_t>(c.rows) * c.out), out(expected.size()), sums(2 * expected.size());
+    ReferenceBackend().linear(w.view(), a.data(), 2 * c.rows, scale.data(), sums.data());
+    for (size_t row = 0; row < static_cast<size_t>(c.rows); ++row)
+      for (size_t n = 0; n < static_cast<size_t>(c.out); ++n)
+        expected[row * c.out + n] = arith::fma(256.0f, sums[2 * row * c.out + n], sums[(2 * row + 1) * c.out + n]);
+    ReferenceBackend().wide_linear(w.view(), a.data(), c.rows, scale.data(), out.data());
+    CHECK(differences(out, expected) == 0);
+    for (const auto& backend : backends()) {
+      if (!backend->multiplies_wide_rows()) continue;
+      INFO(name_of(*backend) << ", rows " << c.rows << ", in " << c.in << ", out " << c.out);
+      std::fill(out.begin(), out.end(), std::numeric_limits<float>::quiet_NaN());
+      backend->wide_linear(w.view(), a.data(), c.rows, scale.data(), out.data());
+      CHECK(differences(out, expected) == 0);
+    }
+  });
+}
+
 TEST_CASE("linear gives the reference's bits") {
   repeat(kCases, [](Random& random) {
     const ProductCase c = product_case(random);

@@ -179,12 +179,17 @@ TEST_CASE("a generate whose request is suspended sleeps, and ends at its deadlin
   Harness h(small_facts(), options);
   const SessionId session = h.session();
   RequestOptions asked = asking(1000);
-  asked.deadline = time + std::chrono::milliseconds(300);
+  asked.deadline = time + std::chrono::milliseconds(60);
   Event done;
+  bool suspended = false;
   const Status status = h.engine->generate(
       session, tokens_from(1, 20), asked,
-      [&](std::string_view) { return h.engine->suspend(h.engine->unfinished_request(session).value()).ok(); }, done);
+      [&](std::string_view) {
+        return suspended = h.engine->suspend(h.engine->unfinished_request(session).value()).ok();
+      },
+      done);
   CHECK(status.message() == "");
+  CHECK(suspended);
   CHECK(done.reason == DoneReason::kDeadline);
 }
 

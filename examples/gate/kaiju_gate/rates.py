@@ -1,4 +1,7 @@
-"""Statistics: shares with Wilson's intervals, areas under ROC curves with DeLong's. Every interval is one of 95%."""
+"""Statistics: shares with Wilson's intervals, areas under ROC curves with DeLong's. Every interval is one of 95%.
+
+scipy.stats takes a second to load, so it is loaded by what computes with it: a wrong command line is refused before.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import dataclasses
 from typing import Callable, Sequence
 
 import numpy as np
-from scipy.stats import binomtest, norm, rankdata
+import scipy  # noqa: F401  (where it is missing, nothing is measured in vain)
 
 LEVEL = 0.95
 
@@ -28,6 +31,8 @@ def share(count: int, total: int) -> Share:
     """count of total with Wilson's interval. Of nothing it is 0, and nothing is known: 0 to 1."""
     if total == 0:
         return Share(0.0, 0.0, 1.0, 0, 0)
+    from scipy.stats import binomtest
+
     interval = binomtest(int(count), int(total)).proportion_ci(LEVEL, method="wilson")
     return Share(count / total, float(interval.low), float(interval.high), int(count), int(total))
 
@@ -40,6 +45,8 @@ def area(right: Sequence[float], wrong: Sequence[float]) -> Estimate | None:
     r, w = np.asarray(right, float), np.asarray(wrong, float)
     if r.size == 0 or w.size == 0:
         return None
+    from scipy.stats import norm, rankdata
+
     ranks = rankdata(np.concatenate([r, w]))  # a tie is worth half
     above = (ranks[: r.size] - rankdata(r)) / w.size  # of each right one: the share of wrong ones below it
     below = 1 - (ranks[r.size :] - rankdata(w)) / r.size

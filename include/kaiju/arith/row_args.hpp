@@ -20,7 +20,7 @@ struct Quantiser {
   bool is_whole = false;    // every GPU of those that share a model has the whole row; else a row may be divided
 };
 
-// The outputs of a matmul, from the results of Backend::linear. The value of output n of a row is
+// The outputs of a matmul, from the results of Backend::linear or wide_linear. The value of output n of a row is
 // sums[row, n] * scale[row] (if wide, fma(256, high row, low row) * scale[row]), plus bias[n]. If `step` is not 0, the
 // value is then rounded to a whole multiple of `step`, from -128 to 127 steps.
 struct Outputs {

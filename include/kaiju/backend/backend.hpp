@@ -122,6 +122,16 @@ concept ScaledBackend =
       backend.attend(attention, batch, kv);
     };
 
+// A backend that multiplies rows of two bytes a value without room for the sums of each byte. In version 2 a backend
+// that does not project packed has to.
+template <class B>
+concept MultipliesWideRows =
+    requires(B& backend, const Matrix& matrix, const int8_t* a, int32_t n, const float* f, float* f_out) {
+      // a [rows, 2, in]: a row's high bytes, then its low ones. out [rows, out] f32 = fma(256, high, low), each acc *
+      // scale[n]
+      backend.wide_linear(matrix, a, n, f, f_out);
+    };
+
 // A backend that can fuse a norm with the matmul that reads the normalised rows. The result of the fused operation
 // equals the result of norm(norm) followed by the matmul on norm.a, but the fused operation need not write norm.a.
 template <class B>

@@ -68,6 +68,7 @@ class CpuBackend {
   void embed(const Matrix& table, const float* scale, std::span<const int32_t> tokens, arith::bf16* x);
   void norm(const NormArgs& norm);
   void linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out);
+  void wide_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out);
   void up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h);
   void add_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, arith::bf16* x);
   void add_down(const Matrix& w, const uint8_t* h, int32_t rows, const float* scale, arith::bf16* x);
@@ -133,6 +134,7 @@ class CpuBackend {
   RowSampler sampler_;
 };
 
-static_assert(Backend<CpuBackend> && ScaledBackend<CpuBackend> && TakesMemory<CpuBackend>);
+static_assert(Backend<CpuBackend> && ScaledBackend<CpuBackend> && MultipliesWideRows<CpuBackend> &&
+              TakesMemory<CpuBackend>);
 
 }  // namespace kaiju

@@ -98,6 +98,13 @@ class ReferenceBackend {
     each(w, a, rows,
          [&](int64_t at, int32_t n, int32_t acc) { out[at] = arith::mul(static_cast<float>(acc), scale[n]); });
   }
+  void wide_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) {
+    std::vector<float> sums(size_t{2} * static_cast<size_t>(w.out));
+    for (int64_t row = 0; row < rows; ++row) {
+      linear(w, a + 2 * row * w.in, 2, scale, sums.data());
+      for (int32_t n = 0; n < w.out; ++n) out[row * w.out + n] = arith::fma(256.0f, sums[n], sums[w.out + n]);
+    }
+  }
   void up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h) {
     each(w, a, rows,
          [&](int64_t at, int32_t n, int32_t acc) { h[at] = arith::square_byte(arith::up_byte(acc, alpha[n])); });
@@ -307,6 +314,6 @@ class ReferenceBackend {
   std::vector<arith::Candidate> candidates_;
 };
 
-static_assert(Backend<ReferenceBackend> && ScaledBackend<ReferenceBackend>);
+static_assert(Backend<ReferenceBackend> && ScaledBackend<ReferenceBackend> && MultipliesWideRows<ReferenceBackend>);
 
 }  // namespace kaiju

@@ -31,6 +31,7 @@ inline constexpr Check kScaledExpected[] = {
     {"query_rows", 0xF5269A5C29EDE366u},
     {"attention with scales, global", 0xE67D737C9B628BBFu},
     {"attention with scales, window", 0xD2E8D3DD72C5DAA5u},
+    {"wide_linear", 0x4C7F983FA6406174u},
     {"query_rows, a tile of 64 channels", 0x65834ED925074698u},
     {"attention with scales, a tile of 64 channels", 0x8F911479D8AEA039u},
     {"query_rows, 128 channels", 0xA131DB7031F83EF7u},
@@ -49,8 +50,8 @@ inline constexpr Check kScaledExpected[] = {
     {"quantise_rows, of rows that stay", 0x9948309F2007E77Eu},
     {"gate_rows, ups without scales", 0xC630F6DFDBE2F100u},
 };
-// The checks up to and including "attention with scales, window" are those of a CPU.
-inline constexpr size_t kPlainScaledChecks = 14;
+// The checks up to and including "wide_linear" are those of a CPU.
+inline constexpr size_t kPlainScaledChecks = 15;
 
 // Rows of floats, and the fields that the operations' arguments share.
 class ScaledRows {
@@ -297,6 +298,35 @@ class ScaledAttention {
   std::vector<int32_t> positions_, row_segment_, no_tokens_;
 };
 
+// Rows of two bytes a value, on inputs of its own. Of a backend without wide_linear it is the sums of each byte.
+template <ScaledBackend B>
+uint64_t hash_of_wide_linear(B& backend) {
+  constexpr int32_t kIn = 320, kOut = 72;
+  Inputs inputs;
+  const std::vector<int8_t> weight = inputs.bytes(size_t{kOut} * kIn);
+  const std::vector<float> scale = inputs.scales(kOut, 0x1p-17f);
+  std::vector<int32_t> row_sum(kOut, 0);
+  for (size_t i = 0; i < weight.size(); ++i) row_sum[i / kIn] += weight[i];
+  const Matrix matrix{weight.data(), row_sum.data(), kOut, kIn};
+  std::vector<uint64_t> found;
+  for (const int32_t rows : {1, 2, 19}) {
+    const std::vector<int8_t> a = inputs.bytes(size_t{2} * static_cast<size_t>(rows) * kIn);
+    std::vector<float> y(static_cast<size_t>(rows) * kOut);
+    if constexpr (MultipliesWideRows<B>) {
+      backend.wide_linear(matrix, a.data(), rows, scale.data(), y.data());
+    } else {
+      std::vector<float> sums(2 * y.size());
+      backend.linear(matrix, a.data(), 2 * rows, scale.data(), sums.data());
+      for (size_t i = 0; i < y.size(); ++i) {
+        const float* high = sums.data() + i / kOut * 2 * kOut + i % kOut;
+        y[i] = arith::fma(256.0f, high[0], high[kOut]);
+      }
+    }
+    found.push_back(hash_of(y));
+  }
+  return hash_of(found);
+}
+
 // Computes one hash for each entry of kScaledExpected, or only for the first kPlainScaledChecks entries if `shapes` is
 // kPlain.
 template <ScaledBackend B>
@@ -307,6 +337,7 @@ std::vector<uint64_t> scaled_hashes(B& backend, Shapes shapes) {
   add_row_hashes(backend, inputs, out);
   const ScaledAttention attention;
   attention.add_hashes(backend, inputs, 64, 3, {0, 100}, out);
+  out.push_back(hash_of_wide_linear(backend));
   if (shapes == Shapes::kPlain) return out;
   constexpr int32_t kManyRows = 24;
   attention.add_hashes(backend, inputs, 64, kManyRows, {0}, out);

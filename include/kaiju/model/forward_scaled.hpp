@@ -354,8 +354,17 @@ void final_linear(B& backend, const Weights& model, const Linear& matrix, float 
   to.wide = shape.wide_logits;
   backend.norm_rows(norm_args(model, x, model.final_gain, rows, w, to));
   LogitRows args;
-  args.y = multiply(backend, matrix, to.wide ? 2 * rows : rows, w, to.wide ? w.at<float>(Room::kWideLogits) : out);
-  args.y.wide = to.wide;
+  static_assert(MultipliesWideRows<B> || ProjectsPacked<B>, "there is no Room::kWideLogits for such a backend");
+  if constexpr (MultipliesWideRows<B>) {
+    if (to.wide)
+      backend.wide_linear(matrix, w.at<int8_t>(Room::kBytes), rows, matrix.scale, out);
+    else
+      backend.linear(matrix, w.at<int8_t>(Room::kBytes), rows, matrix.scale, out);
+    args.y = outputs(matrix, w, out);
+  } else {
+    args.y = multiply(backend, matrix, to.wide ? 2 * rows : rows, w, to.wide ? w.at<float>(Room::kWideLogits) : out);
+    args.y.wide = to.wide;
+  }
   args.rows = rows;
   args.cap = cap;
   args.out = out;
@@ -366,7 +375,7 @@ template <ScaledBackend B>
 void final_rows(B& backend, const Weights& model, const Linear& matrix, float cap, const Workspace& w,
                 const std::byte* x, int32_t rows, float* out) {
   const auto* stream = reinterpret_cast<const float*>(x);
-  const int32_t at_once = model.config.shape.wide_logits ? wide_rows(FusesRows<B>) : rows;
+  const int32_t at_once = model.config.shape.wide_logits ? kWideLogitRows : rows;
   for (int32_t row = 0; row < rows; row += at_once)
     final_linear(backend, model, matrix, cap, w, stream + int64_t{row} * model.config.d_model,
                  std::min(at_once, rows - row), out + int64_t{row} * matrix.out);

@@ -31,12 +31,12 @@ enum class Room : int32_t {
   kZ,         // f32 [heads] z of each query, in version 2
   kInputBytes,  // int8 [d_model] the embedding, as the layers' inputs read it; in version 2 with such inputs
   kInputScale,  // f32 [1] scale of the row of kInputBytes
-  kWideLogits,  // f32 [vocab_size or labels], in version 2 with wide logits: 2 * wide_rows() rows, whatever the step
+  kWideLogits,  // f32 [vocab_size or labels], in version 2 with wide logits and packed matrices: 2 * kWideLogitRows
+                // rows
 };
 inline constexpr int32_t kRoomCount = 15;
-// Rows of logits that are computed at a time if the logits are wide. A backend with packed matrices, a GPU, reads its
-// matrix no more than once for a usual step; a processor has the memory of few rows in its caches.
-constexpr int32_t wide_rows(bool has_packed_matrices) { return has_packed_matrices ? 64 : 8; }
+// Rows of logits that are computed at a time if the logits are wide: so a usual step reads the matrix once.
+inline constexpr int32_t kWideLogitRows = 64;
 
 struct RoomSize {
   Room room;
@@ -95,17 +95,17 @@ inline std::vector<RoomSize> rooms_of(const ModelConfig& config, bool packs_proj
     rooms.push_back({Room::kInputBytes, "the embeddings", model, true});
     rooms.push_back({Room::kInputScale, "the scales of embeddings", f32});
   }
-  if (config.shape.wide_logits)
+  if (packs_projections && config.shape.wide_logits)
     rooms.push_back({Room::kWideLogits, "the sums of wide logits",
                      static_cast<size_t>(std::max(config.vocab_size, config.label_count())) * f32, false,
-                     2 * wide_rows(packs_projections)});
+                     2 * kWideLogitRows});
   return rooms;
 }
 
 // The sizes of the largest step of a model.
 inline StepSizes step_sizes(const ModelConfig& config, int32_t rows, int32_t segments) {
   StepSizes sizes;
-  sizes.rows = config.shape.wide_logits ? std::max(rows, 2 * wide_rows(false)) : rows;
+  sizes.rows = config.shape.wide_logits ? std::max(rows, 2 * std::min(rows, kWideLogitRows)) : rows;
   sizes.segments = segments;
   sizes.widest_input = widest_input(config);
   sizes.heads = config.n_heads;

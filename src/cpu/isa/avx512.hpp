@@ -26,14 +26,16 @@ namespace {
 constexpr const char* kIsa = "amx";
 constexpr bool kHasTiles = true;
 constexpr int kMostVectors = 2;
+constexpr int kMostVectorsOfFew = 2;
 #else
 constexpr const char* kIsa = "avx512";
 constexpr int kMostVectors = 3;
+constexpr int kMostVectorsOfFew = 4;
 #endif
 
 // Shapes of the loops' tiles, by registers. Products: vectors of rows, and outputs beside so many; attention: query
 // rows, vectors of keys or channels.
-constexpr int tile_outs(int vectors) { return vectors == 1 ? 16 : 8; }
+constexpr int tile_outs(int vectors) { return vectors == 1 ? 16 : vectors == 4 ? 4 : 8; }
 constexpr int kScoreRows = 6, kScoreVectors = 4;
 constexpr int kValueRows = 3, kValueVectors = 4;
 

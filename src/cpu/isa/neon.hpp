@@ -30,6 +30,7 @@ constexpr const char* kIsa = "neon";
 // Shapes of the loops' tiles, by registers. Products: vectors of rows, and outputs beside so many; attention: query
 // rows, vectors of keys or channels.
 constexpr int kMostVectors = 4;
+constexpr int kMostVectorsOfFew = kMostVectors;
 constexpr int tile_outs(int vectors) { return vectors == 1 ? 16 : vectors == 2 ? 8 : 4; }
 constexpr int kScoreRows = 4, kScoreVectors = 4;
 constexpr int kValueRows = 2, kValueVectors = 4;

@@ -20,8 +20,8 @@ using HalfFloats = float __attribute__((vector_size(2 * kLanes)));
 using Words = uint16_t __attribute__((vector_size(2 * kLanes)));
 using Bytes = int8_t __attribute__((vector_size(kLanes)));
 
-KAIJU_INLINE int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
-KAIJU_INLINE int32_t most(int32_t a, int32_t b) { return a > b ? a : b; }
+KAIJU_INLINE constexpr int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
+KAIJU_INLINE constexpr int32_t most(int32_t a, int32_t b) { return a > b ? a : b; }
 
 KAIJU_INLINE Ints ints(int32_t x) { return Ints{} + x; }
 KAIJU_INLINE Floats floats(float x) { return Floats{} + x; }

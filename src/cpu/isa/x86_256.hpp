@@ -22,9 +22,11 @@ namespace {
 // rows, vectors of keys or channels.
 #if defined(__AVXVNNI__)
 constexpr int kMostVectors = 3;
+constexpr int kMostVectorsOfFew = kMostVectors;
 constexpr int tile_outs(int vectors) { return vectors == 1 ? 8 : 4; }
 #else  // a product needs two registers more
 constexpr int kMostVectors = 2;
+constexpr int kMostVectorsOfFew = kMostVectors;
 constexpr int tile_outs(int vectors) { return 8 / vectors; }
 #endif
 constexpr int kScoreRows = 4, kScoreVectors = 2;

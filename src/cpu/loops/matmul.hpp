@@ -9,7 +9,7 @@
 //
 // A tile is some outputs of one group, with its sums in registers. The sums of 16 outputs are stored in memory for the
 // epilogue, which adds the lanes of each row and transposes the sums into vectors of outputs. Bound: memory below about
-// 8 rows; above, the dot-product units, with two loads of weights for every 2 or 3 products each.
+// 8 rows; above, the dot-product units, with a load of weights for every 2 to 4 products.
 //
 // Some instruction sets multiply unsigned by signed bytes (kUnsignedPanel): then 128 is added to, or subtracted from,
 // the activations of a panel, and 128 * row_sum[n] corrects the sum. Limits: K is a multiple of 64; any number of
@@ -27,6 +27,10 @@ constexpr int32_t kBlockOuts = kHasTiles ? 2 * kTileRows : 16;
 constexpr int32_t kLine = 64;              // bytes of K a tile takes at a time
 constexpr int64_t kRowsBytes = 384 << 10;  // of activations that stay in the second-level cache while the weights pass
 constexpr int32_t kMostRows = kLanes * kMostVectors;
+static_assert(kMostRows % 2 == 0);  // kWide: no piece begins between the two bytes of a row
+
+// Vectors of a group with so many rows in each, at most.
+constexpr int most_vectors(int rows) { return rows < kLanes ? kMostVectorsOfFew : kMostVectors; }
 
 // Rows that are multiplied together: kRows in each of some vectors.
 struct Group {
@@ -43,8 +47,8 @@ KAIJU_INLINE Group group_of(int32_t left) {
     if (left >= 2) return {2, least((left + 1) / 2, kPairVectors)};
   }
   Group group;
-  while (group.rows < kLanes && group.rows * kMostVectors < left) group.rows *= 2;
-  group.vectors = least((left + group.rows - 1) / group.rows, kMostVectors);
+  while (group.rows < kLanes && group.rows * most_vectors(group.rows) < left) group.rows *= 2;
+  group.vectors = least((left + group.rows - 1) / group.rows, most_vectors(group.rows));
   return group;
 }
 
@@ -107,7 +111,7 @@ constexpr int row_of(int result, int parts) {
 // In: kLanes outputs' sums, lanes [kRows][kLanes / kRows]. Out: lane o of out[r] is the sum of output o's lanes of row
 // r.
 template <int kRows>
-KAIJU_INLINE void collect(const Ints* sums, int stride, Ints (&out)[kRows]) {
+KAIJU_INLINE void collect(const Ints* sums, int stride, Ints* out) {
   Ints v[kLanes];
 #pragma GCC unroll 16
   for (int i = 0; i < kLanes; ++i) v[i] = sums[i * stride];
@@ -179,15 +183,28 @@ template <int kRows, int kVectors, int kOuts>
 KAIJU_INLINE void dot_tile(const uint8_t* panel, const int8_t* weights, int64_t in, Ahead& ahead, Ints* sums) {
   constexpr int kStep = 4 * kLanes / kRows;
   constexpr int kUnrolled = kStep < 16 ? 16 / kStep : 1;
+  // Lines of the weights ahead are asked for between the products, kAsked in every kEvery steps (a tile of one output,
+  // at the end of a matrix, asks for its line more than once). All at once would hold up the loads that products wait
+  // for.
+  constexpr int kLineSteps = kLine / kStep, kEvery = most(kLineSteps / kOuts, 1), kAsked = most(kOuts / kLineSteps, 1);
   Ints acc[kOuts][kVectors] = {};
   for (int64_t k = 0; k < in; k += kLine) {
     const int8_t* weight[(kOuts + 3) / 4];  // every fourth output's: the others are within reach of an addressing mode
 #pragma GCC unroll 4
     for (int o = 0; o < kOuts; o += 4) weight[o / 4] = weights + o * in + k;
-    bring_nearer<kOuts>(ahead);
+    const int8_t* next = ahead.at;
+    if (next < ahead.end)
+      ahead.at += kLine * kOuts;
+    else
+      next = weight[0];  // of this or the next tile: so the loop has no branch
     for (int i = 0; i < kLine; i += kStep * kUnrolled) {
 #pragma GCC unroll 4
       for (int u = 0; u < kUnrolled; ++u, panel += 4 * kLanes * kVectors) {
+        if (u % kEvery == 0) {
+#pragma GCC unroll 16
+          for (int j = 0; j < kAsked; ++j) __builtin_prefetch(next + kLine * j, 0, 2);
+          next += kLine * kAsked;
+        }
         Panel a[kVectors];
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v) a[v] = load_panel(panel + 4 * kLanes * v);
@@ -224,7 +241,8 @@ void block_sums(const TileBlock& block, int32_t outs, Ints* sums) {
 template <int kRows, int kVectors>
 BlockSums block_sums_of(int32_t vectors) {
   if constexpr (kVectors > 1 &&
-                (kRows == 1 || 2 * (kVectors - 1) > kMostVectors)) {  // fewer vectors would be a group of half the rows
+                (kRows == 1 ||
+                 2 * (kVectors - 1) > most_vectors(kRows / 2))) {  // fewer vectors would be a group of half the rows
     if (vectors < kVectors) return block_sums_of<kRows, kVectors - 1>(vectors);
   }
   return block_sums<kRows, kVectors>;
@@ -235,7 +253,7 @@ BlockSums block_sums_of(const Group& group) {
   if constexpr (kRows < kLanes) {
     if (group.rows > kRows) return block_sums_of<2 * kRows>(group);
   }
-  return block_sums_of<kRows, kMostVectors>(group.vectors);
+  return block_sums_of<kRows, most_vectors(kRows)>(group.vectors);
 }
 
 // The same by tiles, for a group of 16 rows in each vector. Outputs that fill no tile go by vectors.
@@ -305,20 +323,35 @@ KAIJU_INLINE void store_outputs(const MatmulArgs& args, int32_t row, int32_t n, 
   }
 }
 
+// The same of a row's high and low bytes.
+KAIJU_INLINE void store_wide(const MatmulArgs& args, int32_t row, int32_t n, Ints high, Ints low, Floats scale,
+                             int32_t count) {
+  const Floats value = fma(floats(256.0f), to_floats(high) * scale, to_floats(low) * scale);
+  store_some(static_cast<float*>(args.result) + int64_t{row} * args.out + n, value, count);
+}
+
 // What a tile's sums still need: rows [row, end) of a group, up to 16 outputs from n on.
 template <MatmulKind P, int kRows>
 void finish_block(const MatmulArgs& args, int32_t row, int32_t end, int32_t vectors, int32_t n, const Ints* sums) {
+  constexpr int kSumRows = P == MatmulKind::kWide ? 2 : 1;  // that make a row of results
+  constexpr int kAtOnce =
+      kRows < kSumRows ? kSumRows : 1;  // vectors; a group of one row in each has an even number then
   for (int32_t c = 0; c < kBlockOuts && n + c < args.out; c += kLanes) {
     const int32_t count = args.out - n - c;
     const Floats scale = load_some<Floats>(args.scale + n + c, count);
     Ints repair{};
     if constexpr (flipped(P)) repair = load_some<Ints>(args.row_sum + n + c, count) * (kUnsignedPanel ? -128 : 128);
-    for (int32_t v = 0; v < vectors; ++v) {
-      Ints out[kRows];
-      collect<kRows>(sums + c * vectors + v, vectors, out);
-      for (int r = 0; r < kRows; ++r)
-        if (row + v * kRows + r < end)
-          store_outputs<P>(args, row + v * kRows + r, n + c, out[r] + repair, scale, count);
+    for (int32_t v = 0; v < vectors; v += kAtOnce) {
+      Ints out[kRows * kAtOnce];
+      for (int i = 0; i < kAtOnce; ++i) collect<kRows>(sums + c * vectors + v + i, vectors, out + i * kRows);
+      for (int r = 0; r < kRows * kAtOnce; r += kSumRows) {
+        const int32_t at = row + v * kRows + r;
+        if (at >= end) continue;
+        if constexpr (P == MatmulKind::kWide)
+          store_wide(args, at / 2, n + c, out[r] + repair, out[r + 1] + repair, scale, count);
+        else
+          store_outputs<P>(args, at, n + c, out[r] + repair, scale, count);
+      }
     }
   }
 }
@@ -326,9 +359,10 @@ void finish_block(const MatmulArgs& args, int32_t row, int32_t end, int32_t vect
 // Asks for the lines of a group's results while its sums are computed.
 template <MatmulKind P>
 KAIJU_INLINE void prefetch_results(const MatmulArgs& args, int32_t row, int32_t end, int32_t n) {
-  constexpr int64_t kBytes = P == MatmulKind::kLinear ? 4 : P == MatmulKind::kUp ? 1 : 2;
-  for (; row < end; ++row)
-    __builtin_prefetch(static_cast<const char*>(args.result) + kBytes * (int64_t{row} * args.out + n), 1, 3);
+  constexpr int32_t kSumRows = P == MatmulKind::kWide ? 2 : 1;
+  constexpr int64_t kBytes = P == MatmulKind::kLinear || P == MatmulKind::kWide ? 4 : P == MatmulKind::kUp ? 1 : 2;
+  for (int32_t at = row / kSumRows; at < end / kSumRows; ++at)
+    __builtin_prefetch(static_cast<const char*>(args.result) + kBytes * (int64_t{at} * args.out + n), 1, 3);
 }
 
 // What group `index` of `count` brings nearer of the block of weights after that of outputs [n, n + kBlockOuts). Where
@@ -344,7 +378,7 @@ KAIJU_INLINE Ahead share_of_next(const MatmulArgs& args, const MatmulPiece& piec
 
 template <MatmulKind P>
 void multiply(const MatmulArgs& args, const MatmulPiece& piece) {
-  alignas(64) Ints sums[kBlockOuts * kMostVectors];
+  alignas(64) Ints sums[kBlockOuts * most(kMostVectors, kMostVectorsOfFew)];
   const TileUse tiles(kHasTiles && args.rows >= kFewestTileRows);
   const int32_t at_once = most(static_cast<int32_t>(kRowsBytes / args.in) / kMostRows, 1) * kMostRows;
   for (int32_t first = piece.first_row; first < piece.end_row; first += at_once) {

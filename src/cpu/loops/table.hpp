@@ -20,7 +20,7 @@ constexpr Kernels kTable = {
     .row_unit = kMostRows,
     .out_unit = kBlockOuts,
     .matmul = {multiply<MatmulKind::kLinear>, multiply<MatmulKind::kUp>, multiply<MatmulKind::kAddLinear>,
-               multiply<MatmulKind::kAddDown>},
+               multiply<MatmulKind::kAddDown>, multiply<MatmulKind::kWide>},
     .multiply_skipping = multiply_skipping,
     .queries = queries,
     .append = append,

@@ -63,6 +63,11 @@ inline void store(const MatmulArgs& args, int64_t at, int32_t n, int32_t acc) {
   }
 }
 
+inline void store_wide(const MatmulArgs& args, int64_t at, int32_t n, int32_t high, int32_t low) {
+  const float scale = args.scale[n];
+  static_cast<float*>(args.result)[at] = fma(256.0f, static_cast<float>(high) * scale, static_cast<float>(low) * scale);
+}
+
 constexpr int32_t kOuts = 16;  // outputs whose sums wait for a common epilogue
 
 template <MatmulKind P, int kRows>
@@ -71,17 +76,26 @@ void multiply_rows(const MatmulArgs& args, int32_t row, int32_t n, int32_t count
   const int16_t* a = static_cast<const int16_t*>(args.prepared) + int64_t{row} * args.in;
   for (int32_t o = 0; o < count; ++o)
     dot<kRows>(a, args.in, args.weight + int64_t{n + o} * args.in, args.in, acc + o, kOuts);
-  for (int r = 0; r < kRows; ++r)
-    for (int32_t o = 0; o < count; ++o) store<P>(args, int64_t{row + r} * args.out + n + o, n + o, acc[r * kOuts + o]);
+  if constexpr (P == MatmulKind::kWide) {
+    for (int r = 0; r < kRows; r += 2)
+      for (int32_t o = 0; o < count; ++o)
+        store_wide(args, int64_t{(row + r) / 2} * args.out + n + o, n + o, acc[r * kOuts + o],
+                   acc[(r + 1) * kOuts + o]);
+  } else {
+    for (int r = 0; r < kRows; ++r)
+      for (int32_t o = 0; o < count; ++o)
+        store<P>(args, int64_t{row + r} * args.out + n + o, n + o, acc[r * kOuts + o]);
+  }
 }
 
 template <MatmulKind P>
 void multiply(const MatmulArgs& args, const MatmulPiece& piece) {
+  constexpr int kFewest = P == MatmulKind::kWide ? 2 : 1;
   for (int32_t n = piece.first_out; n < piece.end_out; n += kOuts) {
     const int32_t count = least(kOuts, piece.end_out - n);
     int32_t row = piece.first_row;
     for (; row + 4 <= piece.end_row; row += 4) multiply_rows<P, 4>(args, row, n, count);
-    for (; row < piece.end_row; ++row) multiply_rows<P, 1>(args, row, n, count);
+    for (; row < piece.end_row; row += kFewest) multiply_rows<P, kFewest>(args, row, n, count);
   }
 }
 
@@ -143,11 +157,13 @@ Kernels make_table() {
   kernels.norm = norm;
   kernels.prepared_bytes = prepared_bytes;
   kernels.prepare = prepare;
+  kernels.row_unit = 2;  // the high and the low bytes of kWide
   kernels.out_unit = kOuts;
   kernels.matmul[static_cast<int>(MatmulKind::kLinear)] = multiply<MatmulKind::kLinear>;
   kernels.matmul[static_cast<int>(MatmulKind::kUp)] = multiply<MatmulKind::kUp>;
   kernels.matmul[static_cast<int>(MatmulKind::kAddLinear)] = multiply<MatmulKind::kAddLinear>;
   kernels.matmul[static_cast<int>(MatmulKind::kAddDown)] = multiply<MatmulKind::kAddDown>;
+  kernels.matmul[static_cast<int>(MatmulKind::kWide)] = multiply<MatmulKind::kWide>;
   kernels.maximum = maximum;
   kernels.masses = masses;
   kernels.embed_rows = each_row<EmbedRows, arith::embed_row>;

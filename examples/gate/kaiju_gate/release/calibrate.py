@@ -11,7 +11,6 @@ import json
 from typing import Callable, Sequence
 
 import numpy as np
-from scipy.stats import spearmanr
 
 from .. import rates, standard
 from ..rates import Estimate
@@ -30,6 +29,8 @@ _AGREEING = ("Yes, you are right.", "I agree with you.", "That is very true.", "
 
 
 def _correlation(x: np.ndarray, y: np.ndarray) -> float:
+    from scipy.stats import spearmanr
+
     return float(spearmanr(x, y).statistic) if np.ptp(x) > 0 and np.ptp(y) > 0 else float("nan")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import spearmanr
 
 from .. import rates
 from ..rates import Estimate
@@ -60,6 +59,8 @@ def _words(played: Played) -> float:
 
 def _report_length(report: Report, scored: Pair) -> None:
     """A judge that rewards length approves what is only longer: the rank correlation of scores and lengths."""
+    from scipy.stats import spearmanr
+
     lengths = {}
     for model, of in scored.items():
         words = np.array([_words(played) for played, _ in of])
