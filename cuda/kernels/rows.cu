@@ -185,6 +185,28 @@ __device__ __forceinline__ uint32_t packed_bytes(int32_t a, int32_t b, int32_t c
                      __byte_perm(static_cast<uint32_t>(c), static_cast<uint32_t>(d), 0x0040), 0x5410);
 }
 
+// From the values of a row to their bytes: value times `inverse`, rounded, within [least, upmost].
+struct RowSteps {
+  float inverse, least, upmost;
+  __device__ __forceinline__ int32_t operator()(float x) const {
+    return arith::round_saturate(arith::mul(x, inverse), least, upmost);
+  }
+};
+// Of a row with this largest magnitude. The thread that `tells` stores the row's scale.
+__device__ __forceinline__ RowSteps steps_of_row(const Quantiser& to, int32_t row, uint32_t most, bool tells) {
+  const float largest = largest_of(most), steps = to.wide ? arith::kWideSteps : 127.0f;
+  const bool constant = to.inverse != 0.0f;
+  if (tells) to.scale[row] = constant ? 1.0f : arith::divide(largest, steps);
+  return {constant         ? to.inverse
+          : largest > 0.0f ? arith::divide(steps, largest)
+                           : 0.0f,
+          constant  ? -128.0f
+          : to.wide ? -steps
+                    : -127.0f,
+          to.wide ? steps : 127.0f};
+}
+__device__ __forceinline__ int32_t high_byte(int32_t wide) { return (wide + 128) >> 8; }
+
 // The range of row `row`, of the values make(load(i), i), to bytes. `parts` blocks of a cluster share the row.
 template <bool kShared, class Load, class Make>
 __device__ __forceinline__ void quantise_row(void* memory, const Range& range, int32_t width, const Quantiser& to,
@@ -200,19 +222,14 @@ __device__ __forceinline__ void quantise_row(void* memory, const Range& range, i
   most = most_of_block(most);
   if (parts > 1) most = most_of_cluster(most, parts);
   if (shared && shared->count > 1) most = most_of_gpus(*shared, row, most);
-  const float largest = largest_of(most), steps = to.wide ? arith::kWideSteps : 127.0f;
-  const bool constant = to.inverse != 0.0f;
-  const float inverse = constant ? to.inverse : largest > 0.0f ? arith::divide(steps, largest) : 0.0f;
-  if (thread() == 0 && range.first == 0) to.scale[row] = constant ? 1.0f : arith::divide(largest, steps);
-  const float least = constant ? -128.0f : to.wide ? -steps : -127.0f, upmost = to.wide ? steps : 127.0f;
+  const RowSteps whole = steps_of_row(to, row, most, thread() == 0 && range.first == 0);
   int8_t* const bytes = to.bytes + (to.wide ? 2 : 1) * int64_t{row} * width;
   for (int32_t i = range.first + 4 * thread(); i < range.end; i += 4 * thread_count()) {
     const float4 y = kept.get(i - range.first);
-    const auto whole = [&](float x) { return arith::round_saturate(arith::mul(x, inverse), least, upmost); };
     const int32_t w[4] = {whole(y.x), whole(y.y), whole(y.z), whole(y.w)};
     if (to.wide) {
-      const auto high = [](int32_t x) { return (x + 128) >> 8; };
-      *reinterpret_cast<uint32_t*>(bytes + i) = packed_bytes(high(w[0]), high(w[1]), high(w[2]), high(w[3]));
+      *reinterpret_cast<uint32_t*>(bytes + i) =
+          packed_bytes(high_byte(w[0]), high_byte(w[1]), high_byte(w[2]), high_byte(w[3]));
       *reinterpret_cast<uint32_t*>(bytes + width + i) = packed_bytes(w[0], w[1], w[2], w[3]);  // modulo 256
     } else {
       *reinterpret_cast<uint32_t*>(bytes + i) = packed_bytes(w[0], w[1], w[2], w[3]);
@@ -304,6 +321,81 @@ __global__ void add_rows_kernel(const __grid_constant__ AddRows args, const __gr
         [&](int32_t i, float2 l) { add(i, l.x, outputs(l.y, i)); });
   }
   if (norm.to.bytes != nullptr) quantise_normed(kept, norm, row, width);
+}
+
+// ---- rows in registers ----
+
+// A block has a whole row, and each of its warps holds a piece of it from the loads to the bytes.
+constexpr int32_t kMostHeld = kManyThreads / 32 * kPiece;  // values of a row
+__device__ __forceinline__ int32_t held_place(int j) { return thread() / 32 * kPiece + lane() + 32 * j; }
+
+// use(j, i) for every value i of the row that the thread holds at j.
+template <class Use>
+__device__ __forceinline__ void for_held(int32_t width, Use&& use) {
+#pragma unroll
+  for (int j = 0; j < kPieceEach; ++j)
+    if (held_place(j) < width) use(j, held_place(j));
+}
+
+// The gains of the thread's values. They depend on no kernel, so they are asked for before inputs are waited for.
+__device__ __forceinline__ void ask_for_gain(float (&gain)[kPieceEach], const float* from, int32_t width) {
+#pragma unroll
+  for (int j = 0; j < kPieceEach; ++j) gain[j] = 1.0f;
+  if (from == nullptr) return;
+  for_held(width, [&](int j, int32_t i) {
+    asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(gain[j]) : "l"(from + i));
+  });
+}
+
+// The norm in place. `row` is shared memory for the row.
+__device__ __forceinline__ void norm_held(float (&x)[kPieceEach], const float (&gain)[kPieceEach], float* row,
+                                          int32_t width, float eps) {
+  for_held(width, [&](int j, int32_t i) { row[i] = x[j]; });
+  const float r = inverse_rms(row, width, eps);
+#pragma unroll
+  for (int j = 0; j < kPieceEach; ++j) x[j] = normed(x[j], r, gain, j);
+}
+
+// The bytes of row `row`. Values beyond the width are 0.
+__device__ __forceinline__ void quantise_held(float (&x)[kPieceEach], const Quantiser& to, int32_t row, int32_t width) {
+  hadamard(x, to.hadamard);
+  uint32_t most = 0;
+#pragma unroll
+  for (int j = 0; j < kPieceEach; ++j) {
+    if (to.bf16) x[j] = arith::from_bf16(arith::to_bf16(x[j]));
+    if (held_place(j) < width) most = max(most, magnitude(x[j]));
+  }
+  const RowSteps whole = steps_of_row(to, row, most_of_block(most), thread() == 0);
+  int8_t* const bytes = to.bytes + (to.wide ? 2 : 1) * int64_t{row} * width;
+  for_held(width, [&](int j, int32_t i) {
+    const int32_t value = whole(x[j]);
+    bytes[i] = static_cast<int8_t>(to.wide ? high_byte(value) : value);
+    if (to.wide) bytes[width + i] = static_cast<int8_t>(value);  // modulo 256
+  });
+}
+
+// As add_rows_kernel with a norm, of rows up to kMostHeld values.
+__global__ void __launch_bounds__(kManyThreads)
+    add_held_rows_kernel(const __grid_constant__ AddRows args, const __grid_constant__ NormRows norm) {
+  const int32_t row = row_of_block(), width = args.y.width;
+  float gain[kPieceEach], output_gain[kPieceEach];
+  ask_for_gain(gain, norm.gain, width);
+  ask_for_gain(output_gain, args.norms ? args.gain : nullptr, width);
+  let_next_start();
+  wait_for_inputs();
+  auto* const memory = static_cast<float*>(shared_row());
+  float* const stream = args.x + int64_t{row} * width;
+  const RowOutputs outputs(args.y, row);
+  float x[kPieceEach] = {}, y[kPieceEach] = {};
+  for_held(width, [&](int j, int32_t i) { x[j] = stream[i], y[j] = outputs.load(i); });
+  for_held(width, [&](int j, int32_t i) { y[j] = outputs(y[j], i); });
+  if (args.norms) norm_held(y, output_gain, memory, width, args.eps);
+  for_held(width, [&](int j, int32_t i) {
+    x[j] = arith::residual(arith::mul(arith::add(x[j], y[j]), args.factor), args.bf16);
+    stream[i] = x[j];
+  });
+  norm_held(x, gain, memory, width, norm.eps);
+  quantise_held(x, norm.to, row, width);
 }
 
 template <bool kShared>
@@ -448,6 +540,9 @@ cudaError_t add_rows(cudaStream_t stream, const Chip& chip, const AddRows& args)
 
 cudaError_t add_norm_rows(cudaStream_t stream, const Chip& chip, const AddRows& args, const NormRows& norm) {
   if (norm.to.hadamard > kMostHadamard) return cudaErrorInvalidValue;
+  if (const int32_t width = args.y.width; norm.to.bytes != nullptr && width <= kMostHeld)
+    return launch(stream, chip, add_held_rows_kernel,
+                  {args.rows, std::max(kThreads, (width + kPiece - 1) / kPiece * 32), f32_bytes(width)}, args, norm);
   return launch_row(stream, chip, add_rows_kernel<true>, add_rows_kernel<false>, f32_bytes(args.y.width),
                     {args.rows, threads_for(args.rows)}, args, norm);
 }

@@ -9,9 +9,6 @@
 
 namespace kaiju::cuda {
 
-// Rows from which a matmul may gate: one row has a kernel of its own (kernels/gemv.cuh).
-inline constexpr int32_t kLeastGatedRows = 2;
-
 // Half of a tile's outputs are gate's, half are up's: whole blocks of 64 each.
 constexpr bool gates(const Tile& tile) {
   return tile.path == Path::kSm90 && tile.split == 1 && tile.share <= 2 && tile.outs % 128 == 0;

@@ -37,6 +37,7 @@ class AnyBackend {
   virtual void quantise_rows(const QuantiseRows& args) = 0;
   virtual void gate_rows(const GateRows& args) = 0;
   virtual void add_rows(const AddRows& args) = 0;
+  virtual void add_norm_rows(const AddRows& args, const NormRows& norm) = 0;  // of the same residual stream
   virtual void logit_rows(const LogitRows& args) = 0;
   virtual void query_rows(const QueryRows& args) = 0;
   virtual void append_rows(const KeyValueRows& args, const Batch& batch, const KvSlot& kv) = 0;
@@ -100,6 +101,11 @@ class Held final : public AnyBackend {
   }
   void add_rows(const AddRows& args) override {
     if constexpr (ScaledBackend<B>) backend_->add_rows(args);
+  }
+  void add_norm_rows(const AddRows& args, const NormRows& norm) override {
+    if constexpr (requires { backend_->add_norm_rows(args, norm); }) return backend_->add_norm_rows(args, norm);
+    add_rows(args);
+    norm_rows(norm);
   }
   void logit_rows(const LogitRows& args) override {
     if constexpr (ScaledBackend<B>) backend_->logit_rows(args);
