@@ -79,6 +79,7 @@ class RowOutputs {
     sums_ = y.sums ? y.sums + int64_t{row} * stride : nullptr;
   }
   __device__ __forceinline__ float load(int32_t i) const { return sums_ ? sums_[i] : 0.0f; }
+  __device__ __forceinline__ float4 load_four(int32_t i) const { return *reinterpret_cast<const float4*>(sums_ + i); }
   // As arith::output, of a loaded sum; not of wide ones.
   __device__ __forceinline__ float operator()(float sum, int32_t i) const {
     float value = y_.scale ? arith::mul(sum, scale_) : sum;
@@ -86,6 +87,10 @@ class RowOutputs {
     if (y_.step == 0.0f) return value;
     return arith::mul(static_cast<float>(arith::round_saturate(arith::mul(value, y_.inverse), -128.0f, 127.0f)),
                       y_.step);
+  }
+  // Of four neighbours.
+  __device__ __forceinline__ float4 operator()(const float4& sum, int32_t i) const {
+    return {(*this)(sum.x, i), (*this)(sum.y, i + 1), (*this)(sum.z, i + 2), (*this)(sum.w, i + 3)};
   }
 
  private:
@@ -205,7 +210,18 @@ __device__ __forceinline__ RowSteps steps_of_row(const Quantiser& to, int32_t ro
                     : -127.0f,
           to.wide ? steps : 127.0f};
 }
-__device__ __forceinline__ int32_t high_byte(int32_t wide) { return (wide + 128) >> 8; }
+// Values i to i + 3 of a row of `width`, as bytes, or as two rows of bytes if they are wide.
+__device__ __forceinline__ void store_bytes(int8_t* bytes, int32_t i, int32_t width, const float4& y,
+                                            const RowSteps& whole, bool wide) {
+  const int32_t w[4] = {whole(y.x), whole(y.y), whole(y.z), whole(y.w)};
+  const uint32_t low = packed_bytes(w[0], w[1], w[2], w[3]);  // modulo 256
+  if (wide) {
+    const auto high = [](int32_t x) { return (x + 128) >> 8; };
+    *reinterpret_cast<uint32_t*>(bytes + i) = packed_bytes(high(w[0]), high(w[1]), high(w[2]), high(w[3]));
+    bytes += width;
+  }
+  *reinterpret_cast<uint32_t*>(bytes + i) = low;
+}
 
 // The range of row `row`, of the values make(load(i), i), to bytes. `parts` blocks of a cluster share the row.
 template <bool kShared, class Load, class Make>
@@ -224,17 +240,8 @@ __device__ __forceinline__ void quantise_row(void* memory, const Range& range, i
   if (shared && shared->count > 1) most = most_of_gpus(*shared, row, most);
   const RowSteps whole = steps_of_row(to, row, most, thread() == 0 && range.first == 0);
   int8_t* const bytes = to.bytes + (to.wide ? 2 : 1) * int64_t{row} * width;
-  for (int32_t i = range.first + 4 * thread(); i < range.end; i += 4 * thread_count()) {
-    const float4 y = kept.get(i - range.first);
-    const int32_t w[4] = {whole(y.x), whole(y.y), whole(y.z), whole(y.w)};
-    if (to.wide) {
-      *reinterpret_cast<uint32_t*>(bytes + i) =
-          packed_bytes(high_byte(w[0]), high_byte(w[1]), high_byte(w[2]), high_byte(w[3]));
-      *reinterpret_cast<uint32_t*>(bytes + width + i) = packed_bytes(w[0], w[1], w[2], w[3]);  // modulo 256
-    } else {
-      *reinterpret_cast<uint32_t*>(bytes + i) = packed_bytes(w[0], w[1], w[2], w[3]);
-    }
-  }
+  for (int32_t i = range.first + 4 * thread(); i < range.end; i += 4 * thread_count())
+    store_bytes(bytes, i, width, kept.get(i - range.first), whole, to.wide);
 }
 
 // 1/rms of a row, whose values other threads may have stored just before.
@@ -281,7 +288,9 @@ __device__ __forceinline__ void quantise_normed(float* kept, const NormRows& nor
   const float r = inverse_rms(kept, width, norm.eps);
   quantise_row<false>(
       kept, {0, width}, width, norm.to, row, 1,
-      [&](int32_t i) { return float2{kept[i], norm.gain ? norm.gain[i] : 1.0f}; },
+      [&](int32_t i) {
+        return float2{kept[i], norm.gain ? norm.gain[i] : 1.0f};
+      },
       [&](float2 x, int32_t) { return normed(x.x, r, norm.gain ? &x.y : nullptr, 0); });
 }
 
@@ -292,7 +301,8 @@ __global__ void norm_rows_kernel(const __grid_constant__ NormRows args) {
   const int32_t row = row_of_block(), width = args.width;
   const float* x = args.x + int64_t{row} * width;
   float* const kept = memory_of_row<kShared>(args.scratch, row, width);
-  for_row(width, [&](int32_t i) { return x[i]; }, [&](int32_t i, float value) { kept[i] = value; });
+  for_row(
+      width, [&](int32_t i) { return x[i]; }, [&](int32_t i, float value) { kept[i] = value; });
   quantise_normed(kept, args, row, width);
 }
 
@@ -313,11 +323,17 @@ __global__ void add_rows_kernel(const __grid_constant__ AddRows args, const __gr
         width, [&](int32_t i) { return outputs.load(i); }, [&](int32_t i, float sum) { kept[i] = outputs(sum, i); });
     const float r = inverse_rms(kept, width, args.eps);
     for_row(
-        width, [&](int32_t i) { return float2{x[i], args.gain ? args.gain[i] : 1.0f}; },
+        width,
+        [&](int32_t i) {
+          return float2{x[i], args.gain ? args.gain[i] : 1.0f};
+        },
         [&](int32_t i, float2 l) { add(i, l.x, normed(kept[i], r, args.gain ? &l.y : nullptr, 0)); });
   } else {
     for_row(
-        width, [&](int32_t i) { return float2{x[i], outputs.load(i)}; },
+        width,
+        [&](int32_t i) {
+          return float2{x[i], outputs.load(i)};
+        },
         [&](int32_t i, float2 l) { add(i, l.x, outputs(l.y, i)); });
   }
   if (norm.to.bytes != nullptr) quantise_normed(kept, norm, row, width);
@@ -325,77 +341,130 @@ __global__ void add_rows_kernel(const __grid_constant__ AddRows args, const __gr
 
 // ---- rows in registers ----
 
-// A block has a whole row, and each of its warps holds a piece of it from the loads to the bytes.
-constexpr int32_t kMostHeld = kManyThreads / 32 * kPiece;  // values of a row
-__device__ __forceinline__ int32_t held_place(int j) { return thread() / 32 * kPiece + lane() + 32 * j; }
+// A block has a whole row, of which each thread holds kQuads times four neighbours, from the loads to the bytes. A
+// block executes this code once, so its length counts as much as what it waits for.
+constexpr int32_t kMostQuads = 2, kMostHeld = kMostQuads * 4 * kManyThreads;  // the latter: values of a row
 
-// use(j, i) for every value i of the row that the thread holds at j.
-template <class Use>
-__device__ __forceinline__ void for_held(int32_t width, Use&& use) {
+// Each `block` values of the row are transformed. Threads beyond the row have zeros.
+template <int32_t kQuads>
+__device__ __forceinline__ void hadamard(float4 (&x)[kQuads], int32_t block) {
 #pragma unroll
-  for (int j = 0; j < kPieceEach; ++j)
-    if (held_place(j) < width) use(j, held_place(j));
-}
-
-// The gains of the thread's values. They depend on no kernel, so they are asked for before inputs are waited for.
-__device__ __forceinline__ void ask_for_gain(float (&gain)[kPieceEach], const float* from, int32_t width) {
-#pragma unroll
-  for (int j = 0; j < kPieceEach; ++j) gain[j] = 1.0f;
-  if (from == nullptr) return;
-  for_held(width, [&](int j, int32_t i) {
-    asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(gain[j]) : "l"(from + i));
-  });
-}
-
-// The norm in place. `row` is shared memory for the row.
-__device__ __forceinline__ void norm_held(float (&x)[kPieceEach], const float (&gain)[kPieceEach], float* row,
-                                          int32_t width, float eps) {
-  for_held(width, [&](int j, int32_t i) { row[i] = x[j]; });
-  const float r = inverse_rms(row, width, eps);
-#pragma unroll
-  for (int j = 0; j < kPieceEach; ++j) x[j] = normed(x[j], r, gain, j);
-}
-
-// The bytes of row `row`. Values beyond the width are 0.
-__device__ __forceinline__ void quantise_held(float (&x)[kPieceEach], const Quantiser& to, int32_t row, int32_t width) {
-  hadamard(x, to.hadamard);
-  uint32_t most = 0;
-#pragma unroll
-  for (int j = 0; j < kPieceEach; ++j) {
-    if (to.bf16) x[j] = arith::from_bf16(arith::to_bf16(x[j]));
-    if (held_place(j) < width) most = max(most, magnitude(x[j]));
+  for (int q = 0; q < kQuads; ++q) {
+    float4& v = x[q];
+    if (block >= 2) v = {arith::add(v.x, v.y), arith::add(v.x, -v.y), arith::add(v.z, v.w), arith::add(v.z, -v.w)};
+    if (block >= 4) v = {arith::add(v.x, v.z), arith::add(v.y, v.w), arith::add(v.x, -v.z), arith::add(v.y, -v.w)};
+#pragma unroll 1
+    for (int32_t distance = 1; 4 * distance < block; distance *= 2) {
+      const bool upper = (lane() & distance) != 0;
+      const auto pass = [&](float& value) {
+        const float other = __shfl_xor_sync(0xFFFFFFFFu, value, distance);
+        value = arith::add(upper ? other : value, upper ? -value : other);
+      };
+      pass(v.x), pass(v.y), pass(v.z), pass(v.w);
+    }
   }
-  const RowSteps whole = steps_of_row(to, row, most_of_block(most), thread() == 0);
-  int8_t* const bytes = to.bytes + (to.wide ? 2 : 1) * int64_t{row} * width;
-  for_held(width, [&](int j, int32_t i) {
-    const int32_t value = whole(x[j]);
-    bytes[i] = static_cast<int8_t>(to.wide ? high_byte(value) : value);
-    if (to.wide) bytes[width + i] = static_cast<int8_t>(value);  // modulo 256
-  });
 }
 
-// As add_rows_kernel with a norm, of rows up to kMostHeld values.
+// From memory that no kernel of the step writes, before the kernel waits for its inputs.
+__device__ __forceinline__ float4 load_early(const float* from) {
+  float4 v;
+  asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(from));
+  return v;
+}
+
+template <int32_t kQuads>
+class HeldRow {
+ public:
+  // `memory`: shared memory for a row.
+  __device__ HeldRow(int32_t width, float* memory) : width_(width), memory_(memory) {}
+
+  // use(q, i) for each four neighbours that begin at value i of the row.
+  template <class Use>
+  __device__ __forceinline__ void each(Use&& use) const {
+#pragma unroll
+    for (int q = 0; q < kQuads; ++q)
+      if (const int32_t i = 4 * (thread() + q * thread_count()); i < width_) use(q, i);
+  }
+  // The norm of x, in place; gain: [width] or null.
+  __device__ __forceinline__ void norm(float4 (&x)[kQuads], const float4 (&gain)[kQuads], float eps) const {
+    each([&](int q, int32_t i) { *reinterpret_cast<float4*>(memory_ + i) = x[q]; });
+    const float r = inverse_rms(memory_, width_, eps);
+#pragma unroll
+    for (int q = 0; q < kQuads; ++q)
+      x[q] = {normed(x[q].x, r, &gain[q].x, 0), normed(x[q].y, r, &gain[q].y, 0), normed(x[q].z, r, &gain[q].z, 0),
+              normed(x[q].w, r, &gain[q].w, 0)};
+  }
+  // The bytes of row `row`, of values that are 0 beyond its width.
+  __device__ __forceinline__ void quantise(float4 (&x)[kQuads], const Quantiser& to, int32_t row) const {
+    hadamard(x, to.hadamard);
+    uint32_t most = 0;
+#pragma unroll
+    for (int q = 0; q < kQuads; ++q) {
+      if (to.bf16) {
+        const auto rounded = [](float y) { return arith::from_bf16(arith::to_bf16(y)); };
+        x[q] = {rounded(x[q].x), rounded(x[q].y), rounded(x[q].z), rounded(x[q].w)};
+      }
+      most = max(max(most, max(magnitude(x[q].x), magnitude(x[q].y))), max(magnitude(x[q].z), magnitude(x[q].w)));
+    }
+    const RowSteps whole = steps_of_row(to, row, most_of_block(most), thread() == 0);
+    int8_t* const bytes = to.bytes + (to.wide ? 2 : 1) * int64_t{row} * width_;
+    each([&](int q, int32_t i) { store_bytes(bytes, i, width_, x[q], whole, to.wide); });
+  }
+
+ private:
+  int32_t width_;
+  float* memory_;
+};
+
+// As add_rows_kernel with a norm, of rows up to kQuads * 4 values for each thread.
+template <int32_t kQuads>
 __global__ void __launch_bounds__(kManyThreads)
     add_held_rows_kernel(const __grid_constant__ AddRows args, const __grid_constant__ NormRows norm) {
   const int32_t row = row_of_block(), width = args.y.width;
-  float gain[kPieceEach], output_gain[kPieceEach];
-  ask_for_gain(gain, norm.gain, width);
-  ask_for_gain(output_gain, args.norms ? args.gain : nullptr, width);
+  const HeldRow<kQuads> held(width, static_cast<float*>(shared_row()));
+  float4 gain[kQuads], x[kQuads], y[kQuads];
+#pragma unroll
+  for (int q = 0; q < kQuads; ++q) gain[q] = {1.0f, 1.0f, 1.0f, 1.0f}, x[q] = y[q] = {};
+  if (norm.gain) held.each([&](int q, int32_t i) { gain[q] = load_early(norm.gain + i); });
   let_next_start();
   wait_for_inputs();
-  auto* const memory = static_cast<float*>(shared_row());
   float* const stream = args.x + int64_t{row} * width;
   const RowOutputs outputs(args.y, row);
-  float x[kPieceEach] = {}, y[kPieceEach] = {};
-  for_held(width, [&](int j, int32_t i) { x[j] = stream[i], y[j] = outputs.load(i); });
-  for_held(width, [&](int j, int32_t i) { y[j] = outputs(y[j], i); });
-  if (args.norms) norm_held(y, output_gain, memory, width, args.eps);
-  for_held(width, [&](int j, int32_t i) {
-    x[j] = arith::residual(arith::mul(arith::add(x[j], y[j]), args.factor), args.bf16);
-    stream[i] = x[j];
+  held.each([&](int q, int32_t i) {
+    x[q] = *reinterpret_cast<const float4*>(stream + i);
+    y[q] = outputs.load_four(i);
   });
-  norm_held(x, gain, memory, width, norm.eps);
-  quantise_held(x, norm.to, row, width);
+  held.each([&](int q, int32_t i) { y[q] = outputs(y[q], i); });
+  if (args.norms) {
+    float4 output_gain[kQuads];
+#pragma unroll
+    for (int q = 0; q < kQuads; ++q) output_gain[q] = {1.0f, 1.0f, 1.0f, 1.0f};
+    if (args.gain) held.each([&](int q, int32_t i) { output_gain[q] = load_early(args.gain + i); });
+    held.norm(y, output_gain, args.eps);
+  }
+  held.each([&](int q, int32_t i) {
+    const auto added = [&](float before, float more) {
+      return arith::residual(arith::mul(arith::add(before, more), args.factor), args.bf16);
+    };
+    x[q] = {added(x[q].x, y[q].x), added(x[q].y, y[q].y), added(x[q].z, y[q].z), added(x[q].w, y[q].w)};
+    *reinterpret_cast<float4*>(stream + i) = x[q];
+  });
+  held.norm(x, gain, norm.eps);
+  held.quantise(x, norm.to, row);
+}
+
+template <int32_t kQuads>
+__global__ void __launch_bounds__(kManyThreads) quantise_held_rows_kernel(const __grid_constant__ QuantiseRows args) {
+  let_next_start();
+  wait_for_inputs();
+  const int32_t row = row_of_block();
+  const HeldRow<kQuads> held(args.width, nullptr);
+  const float* from = args.values + int64_t{row} * args.width;
+  float4 x[kQuads];
+#pragma unroll
+  for (int q = 0; q < kQuads; ++q) x[q] = {};
+  held.each([&](int q, int32_t i) { x[q] = *reinterpret_cast<const float4*>(from + i); });
+  held.quantise(x, args.to, row);
 }
 
 template <bool kShared>
@@ -440,7 +509,10 @@ __global__ void __launch_bounds__(kThreads)
   const RowOutputs gates(args.gates, row), ups(args.ups, row);
   quantise_row<kShared>(
       memory_of_row<kShared>(scratch, row, args.ups.stride > 0 ? args.ups.stride : width), range, width, args.to, row,
-      parts, [&](int32_t i) { return float2{gates.load(i), ups.load(i)}; },
+      parts,
+      [&](int32_t i) {
+        return float2{gates.load(i), ups.load(i)};
+      },
       [&](float2 sums, int32_t i) {
         return gated<kGate>(kGate != Gate::kSquaredRelu ? gates(sums.x, i) : 0.0f, ups(sums.y, i));
       },
@@ -490,6 +562,14 @@ int32_t part_bytes(const Quantiser& to, int32_t width, int32_t parts) {
   return pieces_each * kPiece * (to.bf16 ? 2 : 4);
 }
 
+// Calls launch_held.operator()<kQuads>(threads) for kernels in which a block holds a row of so many values.
+template <class Launch>
+cudaError_t for_held(int32_t rows, int32_t width, Launch&& launch_held) {
+  const auto threads = [&](int32_t each) { return std::max(kThreads, (width + 32 * each - 1) / (32 * each) * 32); };
+  if (rows <= 264 && width <= 4 * kManyThreads) return launch_held.template operator()<1>(threads(4));
+  return launch_held.template operator()<kMostQuads>(threads(4 * kMostQuads));
+}
+
 int32_t f32_bytes(int32_t width) { return width * static_cast<int32_t>(sizeof(float)); }
 
 }  // namespace
@@ -507,6 +587,10 @@ cudaError_t norm_rows(cudaStream_t stream, const Chip& chip, const NormRows& arg
 
 cudaError_t quantise_rows(cudaStream_t stream, const Chip& chip, const QuantiseRows& args, const SharedMost& most) {
   if (args.to.hadamard > kMostHadamard) return cudaErrorInvalidValue;
+  if (most.count == 1 && args.width <= kMostHeld)
+    return for_held(args.rows, args.width, [&]<int32_t kQuads>(int32_t threads) {
+      return launch(stream, chip, quantise_held_rows_kernel<kQuads>, {args.rows, threads}, args);
+    });
   const int32_t parts = parts_for(chip, args.rows, args.width, most);
   return launch_row(stream, chip, quantise_rows_kernel<true>, quantise_rows_kernel<false>,
                     part_bytes(args.to, args.width, parts), {int64_t{args.rows} * parts, kThreads, 0, parts}, args,
@@ -541,8 +625,9 @@ cudaError_t add_rows(cudaStream_t stream, const Chip& chip, const AddRows& args)
 cudaError_t add_norm_rows(cudaStream_t stream, const Chip& chip, const AddRows& args, const NormRows& norm) {
   if (norm.to.hadamard > kMostHadamard) return cudaErrorInvalidValue;
   if (const int32_t width = args.y.width; norm.to.bytes != nullptr && width <= kMostHeld)
-    return launch(stream, chip, add_held_rows_kernel,
-                  {args.rows, std::max(kThreads, (width + kPiece - 1) / kPiece * 32), f32_bytes(width)}, args, norm);
+    return for_held(args.rows, width, [&]<int32_t kQuads>(int32_t threads) {
+      return launch(stream, chip, add_held_rows_kernel<kQuads>, {args.rows, threads, f32_bytes(width)}, args, norm);
+    });
   return launch_row(stream, chip, add_rows_kernel<true>, add_rows_kernel<false>, f32_bytes(args.y.width),
                     {args.rows, threads_for(args.rows)}, args, norm);
 }
