@@ -67,11 +67,11 @@ class Head {
   float x_[kEach];
 };
 
-__device__ __forceinline__ int64_t item_of_warp() { return int64_t{blockIdx.x} * kWarps + thread() / 32; }
+__device__ __forceinline__ int32_t item_of_warp() { return static_cast<int32_t>(blockIdx.x) * kWarps + thread() / 32; }
 
 template <int kEach>
-__device__ __forceinline__ void query_head(const QueryRows& args, int64_t item) {
-  const auto row = static_cast<int32_t>(item / args.heads), h = static_cast<int32_t>(item % args.heads);
+__device__ __forceinline__ void query_head(const QueryRows& args, int32_t item) {
+  const int32_t row = item / args.heads, h = item % args.heads;
   constexpr int32_t kDim = 32 * kEach;
   Head<kEach> head;
   head.load(args.q, row, h, args.norms, args.gain, args.eps);
@@ -79,7 +79,7 @@ __device__ __forceinline__ void query_head(const QueryRows& args, int64_t item) 
   head.multiply(args.key_step + int64_t{h * args.kv_heads / args.heads} * kDim);
   head.transform(args.hadamard);
   const float largest = head.largest();
-  int8_t* to = args.bytes + item * kDim;
+  int8_t* to = args.bytes + int64_t{item} * kDim;
   head.quantise(largest > 0.0f ? arith::divide(127.0f, largest) : 0.0f, [&](int32_t i, int8_t byte) { to[i] = byte; });
   if (lane() == 0) args.z[item] = arith::mul(largest, args.factor);
 }
@@ -93,13 +93,13 @@ struct Places {
 
 // An item: (row, KV head, key or value).
 template <int kEach>
-__device__ __forceinline__ void append_head(const KeyValueRows& args, const Places& places, int64_t item) {
+__device__ __forceinline__ void append_head(const KeyValueRows& args, const Places& places, int32_t item) {
   const KvSlot& kv = places.kv;
   const bool is_value = item % 2 != 0;
-  const auto row = static_cast<int32_t>(item / 2 / args.kv_heads), g = static_cast<int32_t>(item / 2 % args.kv_heads);
+  const int32_t row = item / 2 / args.kv_heads, g = item / 2 % args.kv_heads;
   const BatchSegment& segment = places.segments[places.row_segment[row]];
   const int32_t position = places.positions[row], token = position % kBlockTokens;
-  if (kv.kind == BlockKind::kGlobal && position < segment.write_from) return;
+  const bool writes = kv.kind != BlockKind::kGlobal || position >= segment.write_from;
   const BlockId block = segment.table[static_cast<int32_t>(kv.kind)][position / kBlockTokens];
 
   constexpr int32_t kDim = 32 * kEach;
@@ -116,6 +116,7 @@ __device__ __forceinline__ void append_head(const KeyValueRows& args, const Plac
   const float largest = head.largest();
   const arith::bf16 scale = arith::to_bf16(args.constant_scales ? 1.0f : arith::divide(largest, 127.0f));
   const float inverse = scale != 0 ? arith::divide(1.0f, arith::from_bf16(scale)) : 0.0f;
+  if (!writes) return;  // not before: where they go is found while the values are loaded
   if (lane() == 0) (is_value ? kv.value_scales(block, g) : kv.key_scales(block, g))[token] = scale;
   auto* to = reinterpret_cast<int8_t*>(is_value ? kv.values(block, g) : kv.keys(block, g));
   head.quantise(inverse,
@@ -126,10 +127,10 @@ __device__ __forceinline__ void append_head(const KeyValueRows& args, const Plac
 template <int kEach>
 __global__ void __launch_bounds__(kThreads)
     head_rows_kernel(const __grid_constant__ QueryRows args, const __grid_constant__ KeyValueRows kept_args,
-                     const __grid_constant__ Places places, int64_t queries, int64_t kept) {
+                     const __grid_constant__ Places places, int32_t queries, int32_t kept) {
   let_next_start();
   wait_for_inputs();
-  const int64_t item = item_of_warp();
+  const int32_t item = item_of_warp();
   if (item < queries)
     query_head<kEach>(args, item);
   else if (item < queries + kept)
@@ -157,9 +158,10 @@ cudaError_t for_head_dim(int32_t head_dim, Launch&& launch_head) {
 
 cudaError_t launch_heads(cudaStream_t stream, const Chip& chip, const QueryRows& queries, const KeyValueRows& kept,
                          const Places& places, int64_t query_items, int64_t kept_items, int32_t head_dim) {
+  if (query_items + kept_items > INT32_MAX - kWarps) return cudaErrorInvalidValue;
   return for_head_dim(head_dim, [&]<int kEach>() {
     return launch(stream, chip, head_rows_kernel<kEach>, {blocks_of(query_items + kept_items, kWarps), kThreads},
-                  queries, kept, places, query_items, kept_items);
+                  queries, kept, places, static_cast<int32_t>(query_items), static_cast<int32_t>(kept_items));
   });
 }
 Places places_of(const Batch& batch, const KvSlot& kv) {
