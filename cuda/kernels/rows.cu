@@ -71,34 +71,6 @@ __device__ __forceinline__ void for_row(int32_t width, Load&& load, Use&& use) {
   }
 }
 
-// Outputs of a row whose sums were loaded before: the scale of the row is loaded once.
-class RowOutputs {
- public:
-  __device__ RowOutputs(const Outputs& y, int32_t row) : y_(y), scale_(y.scale ? y.scale[row] : 1.0f) {
-    const int32_t stride = y.stride > 0 ? y.stride : y.width;
-    sums_ = y.sums ? y.sums + int64_t{row} * stride : nullptr;
-  }
-  __device__ __forceinline__ float load(int32_t i) const { return sums_ ? sums_[i] : 0.0f; }
-  __device__ __forceinline__ float4 load_four(int32_t i) const { return *reinterpret_cast<const float4*>(sums_ + i); }
-  // As arith::output, of a loaded sum; not of wide ones.
-  __device__ __forceinline__ float operator()(float sum, int32_t i) const {
-    float value = y_.scale ? arith::mul(sum, scale_) : sum;
-    if (y_.bias) value = arith::add(value, y_.bias[i]);
-    if (y_.step == 0.0f) return value;
-    return arith::mul(static_cast<float>(arith::round_saturate(arith::mul(value, y_.inverse), -128.0f, 127.0f)),
-                      y_.step);
-  }
-  // Of four neighbours.
-  __device__ __forceinline__ float4 operator()(const float4& sum, int32_t i) const {
-    return {(*this)(sum.x, i), (*this)(sum.y, i + 1), (*this)(sum.z, i + 2), (*this)(sum.w, i + 3)};
-  }
-
- private:
-  const Outputs& y_;
-  const float* sums_;
-  float scale_;
-};
-
 // Of all threads of the block, which may then read what any of them has stored before.
 __device__ __forceinline__ uint32_t most_of_block(uint32_t most) {
   __shared__ uint32_t of_warp[kManyThreads / 32];
@@ -365,7 +337,7 @@ __device__ __forceinline__ void hadamard(float4 (&x)[kQuads], int32_t block) {
   }
 }
 
-// From memory that no kernel of the step writes, before the kernel waits for its inputs.
+// Where it stands: the compiler does not move it behind the wait for inputs.
 __device__ __forceinline__ float4 load_early(const float* from) {
   float4 v;
   asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(from));
@@ -385,7 +357,14 @@ class HeldRow {
     for (int q = 0; q < kQuads; ++q)
       if (const int32_t i = 4 * (thread() + q * thread_count()); i < width_) use(q, i);
   }
-  // The norm of x, in place; gain: [width] or null.
+  // The thread's values of a gain, or ones if there is none. No kernel of a step writes it, so it is asked for before
+  // the kernel waits for its inputs.
+  __device__ __forceinline__ void ask_for(float4 (&gain)[kQuads], const float* from) const {
+#pragma unroll
+    for (int q = 0; q < kQuads; ++q) gain[q] = {1.0f, 1.0f, 1.0f, 1.0f};
+    if (from) each([&](int q, int32_t i) { gain[q] = load_early(from + i); });
+  }
+  // The norm of x, in place.
   __device__ __forceinline__ void norm(float4 (&x)[kQuads], const float4 (&gain)[kQuads], float eps) const {
     each([&](int q, int32_t i) { *reinterpret_cast<float4*>(memory_ + i) = x[q]; });
     const float r = inverse_rms(memory_, width_, eps);
@@ -422,26 +401,21 @@ __global__ void __launch_bounds__(kManyThreads)
     add_held_rows_kernel(const __grid_constant__ AddRows args, const __grid_constant__ NormRows norm) {
   const int32_t row = row_of_block(), width = args.y.width;
   const HeldRow<kQuads> held(width, static_cast<float*>(shared_row()));
-  float4 gain[kQuads], x[kQuads], y[kQuads];
-#pragma unroll
-  for (int q = 0; q < kQuads; ++q) gain[q] = {1.0f, 1.0f, 1.0f, 1.0f}, x[q] = y[q] = {};
-  if (norm.gain) held.each([&](int q, int32_t i) { gain[q] = load_early(norm.gain + i); });
+  float4 gain[2][kQuads], x[kQuads], y[kQuads];  // gain: of the outputs' norm, and of the norm behind the addition
+  held.ask_for(gain[0], args.norms ? args.gain : nullptr);
+  held.ask_for(gain[1], norm.gain);
   let_next_start();
   wait_for_inputs();
   float* const stream = args.x + int64_t{row} * width;
   const RowOutputs outputs(args.y, row);
+#pragma unroll
+  for (int q = 0; q < kQuads; ++q) x[q] = y[q] = {};
   held.each([&](int q, int32_t i) {
     x[q] = *reinterpret_cast<const float4*>(stream + i);
     y[q] = outputs.load_four(i);
   });
   held.each([&](int q, int32_t i) { y[q] = outputs(y[q], i); });
-  if (args.norms) {
-    float4 output_gain[kQuads];
-#pragma unroll
-    for (int q = 0; q < kQuads; ++q) output_gain[q] = {1.0f, 1.0f, 1.0f, 1.0f};
-    if (args.gain) held.each([&](int q, int32_t i) { output_gain[q] = load_early(args.gain + i); });
-    held.norm(y, output_gain, args.eps);
-  }
+  if (args.norms) held.norm(y, gain[0], args.eps);
   held.each([&](int q, int32_t i) {
     const auto added = [&](float before, float more) {
       return arith::residual(arith::mul(arith::add(before, more), args.factor), args.bf16);
@@ -449,7 +423,7 @@ __global__ void __launch_bounds__(kManyThreads)
     x[q] = {added(x[q].x, y[q].x), added(x[q].y, y[q].y), added(x[q].z, y[q].z), added(x[q].w, y[q].w)};
     *reinterpret_cast<float4*>(stream + i) = x[q];
   });
-  held.norm(x, gain, norm.eps);
+  held.norm(x, gain[1], norm.eps);
   held.quantise(x, norm.to, row);
 }
 
