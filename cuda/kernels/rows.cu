@@ -260,9 +260,7 @@ __device__ __forceinline__ void quantise_normed(float* kept, const NormRows& nor
   const float r = inverse_rms(kept, width, norm.eps);
   quantise_row<false>(
       kept, {0, width}, width, norm.to, row, 1,
-      [&](int32_t i) {
-        return float2{kept[i], norm.gain ? norm.gain[i] : 1.0f};
-      },
+      [&](int32_t i) { return float2{kept[i], norm.gain ? norm.gain[i] : 1.0f}; },
       [&](float2 x, int32_t) { return normed(x.x, r, norm.gain ? &x.y : nullptr, 0); });
 }
 
@@ -273,8 +271,7 @@ __global__ void norm_rows_kernel(const __grid_constant__ NormRows args) {
   const int32_t row = row_of_block(), width = args.width;
   const float* x = args.x + int64_t{row} * width;
   float* const kept = memory_of_row<kShared>(args.scratch, row, width);
-  for_row(
-      width, [&](int32_t i) { return x[i]; }, [&](int32_t i, float value) { kept[i] = value; });
+  for_row(width, [&](int32_t i) { return x[i]; }, [&](int32_t i, float value) { kept[i] = value; });
   quantise_normed(kept, args, row, width);
 }
 
@@ -295,17 +292,11 @@ __global__ void add_rows_kernel(const __grid_constant__ AddRows args, const __gr
         width, [&](int32_t i) { return outputs.load(i); }, [&](int32_t i, float sum) { kept[i] = outputs(sum, i); });
     const float r = inverse_rms(kept, width, args.eps);
     for_row(
-        width,
-        [&](int32_t i) {
-          return float2{x[i], args.gain ? args.gain[i] : 1.0f};
-        },
+        width, [&](int32_t i) { return float2{x[i], args.gain ? args.gain[i] : 1.0f}; },
         [&](int32_t i, float2 l) { add(i, l.x, normed(kept[i], r, args.gain ? &l.y : nullptr, 0)); });
   } else {
     for_row(
-        width,
-        [&](int32_t i) {
-          return float2{x[i], outputs.load(i)};
-        },
+        width, [&](int32_t i) { return float2{x[i], outputs.load(i)}; },
         [&](int32_t i, float2 l) { add(i, l.x, outputs(l.y, i)); });
   }
   if (norm.to.bytes != nullptr) quantise_normed(kept, norm, row, width);
@@ -483,10 +474,7 @@ __global__ void __launch_bounds__(kThreads)
   const RowOutputs gates(args.gates, row), ups(args.ups, row);
   quantise_row<kShared>(
       memory_of_row<kShared>(scratch, row, args.ups.stride > 0 ? args.ups.stride : width), range, width, args.to, row,
-      parts,
-      [&](int32_t i) {
-        return float2{gates.load(i), ups.load(i)};
-      },
+      parts, [&](int32_t i) { return float2{gates.load(i), ups.load(i)}; },
       [&](float2 sums, int32_t i) {
         return gated<kGate>(kGate != Gate::kSquaredRelu ? gates(sums.x, i) : 0.0f, ups(sums.y, i));
       },
