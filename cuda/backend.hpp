@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "device.hpp"
@@ -15,7 +16,9 @@
 #include "kaiju/model/forward.hpp"
 #include "kaiju/run/slots.hpp"
 #include "kernels.hpp"
+#include "kernels/gated_matmul.hpp"
 #include "launch/cublaslt.hpp"
+#include "launch/gate_tiles.hpp"
 #include "memory.hpp"
 
 namespace kaiju::cuda {
@@ -123,6 +126,20 @@ class CudaBackend {
   void gate_rows(const GateRows& args) {
     launch("gates", [&](cudaStream_t s) { return cuda::gate_rows(s, device_->chip(), args, shared_most(args.to)); });
   }
+  // In one kernel for Hopper, and one that makes bytes, where there are tiles for that: not of a part of the columns,
+  // whose largest magnitudes other GPUs have.
+  void linear_gate_rows(const Linear& w, const int8_t* a, const GateRows& args) {
+    const std::optional<Tile> tile = gate_tile(w, args);
+    if (!tile) {
+      linear(w, a, args.rows, w.scale, args.gates.sums);
+      return gate_rows(args);
+    }
+    MatmulArgs matmul{w.weight, w.out, w.in, a, args.rows, w.scale, nullptr, room_};
+    launch("a gated matmul",
+           [&](cudaStream_t s) { return cuda::gated_matmul(s, device_->chip(), *tile, matmul, args); });
+    launch("quantising gated values",
+           [&](cudaStream_t s) { return cuda::quantise_gated(s, device_->chip(), *tile, args); });
+  }
   void add_rows(const AddRows& args) {
     launch("adding rows", [&](cudaStream_t s) { return cuda::add_rows(s, device_->chip(), args); });
   }
@@ -192,6 +209,10 @@ class CudaBackend {
   }
   SharedMost shared_most(const Quantiser& to) const {
     return exchange_ && !to.is_whole ? exchange_->shared_most() : SharedMost{};
+  }
+  std::optional<Tile> gate_tile(const Linear& w, const GateRows& args) {
+    if (exchange_ || is_cublaslts(args.rows, w.out, w.in) || !is_gated_by_matmul(args)) return {};
+    return choose_gate_tile(device_->chip(), args.rows, {w.out, w.in});
   }
   bool has_begun_sums() const { return exchange_ && exchange_->has_begun(); }
 

@@ -30,7 +30,8 @@ cudaError_t gather_rows(cudaStream_t stream, const Chip& chip, const std::byte* 
 // ---- kernels/matmul.cu ----
 // A matmul by its operands and epilogue (docs/arithmetic.md, section 4). kSums and kSumsDown have none: they are
 // kAddLinear and kAddDown of a GPU that has a part of the summed index, and their sums go to all GPUs (SumTargets).
-enum class MatmulKind { kLinear, kUp, kAddLinear, kAddDown, kSums, kSumsDown };
+// kGated has a launch of its own (kernels/gated_matmul.hpp).
+enum class MatmulKind { kLinear, kUp, kAddLinear, kAddDown, kSums, kSumsDown, kGated };
 template <MatmulKind kKind>
 inline constexpr bool kHasUnsignedInput = kKind == MatmulKind::kAddDown || kKind == MatmulKind::kSumsDown;
 template <MatmulKind kKind>

@@ -276,6 +276,23 @@ void StagedBackend::add_rows(const AddRows& args) {
   call.back(args.x, there.x, count);
 }
 
+void StagedBackend::add_norm_rows(const AddRows& args, const NormRows& norm) {
+  Call call(*this);
+  const auto width = static_cast<size_t>(args.y.width), count = static_cast<size_t>(args.rows) * width;
+  AddRows there = args;
+  there.y = call.in(args.y, args.rows);
+  there.gain = call.in_or_null(args.gain, width);
+  there.x = call.in(args.x, count);
+  NormRows norm_there = norm;
+  norm_there.x = there.x;
+  norm_there.gain = call.in_or_null(norm.gain, width);
+  norm_there.scratch = call.out<float>(count);
+  norm_there.to = call.out(norm.to, norm.rows, norm.width);
+  backend_.add_norm_rows(there, norm_there);
+  call.back(args.x, there.x, count);
+  call.back(norm.to, norm_there.to, norm.rows, norm.width);
+}
+
 void StagedBackend::logit_rows(const LogitRows& args) {
   Call call(*this);
   const size_t count = static_cast<size_t>(args.rows) * static_cast<size_t>(args.y.width);

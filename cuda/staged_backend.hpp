@@ -39,6 +39,7 @@ class StagedBackend {
   void quantise_rows(const QuantiseRows& args);
   void gate_rows(const GateRows& args);
   void add_rows(const AddRows& args);
+  void add_norm_rows(const AddRows& args, const NormRows& norm);  // norm.x is args.x
   void logit_rows(const LogitRows& args);
   void query_rows(const QueryRows& args);
   void append_rows(const KeyValueRows& args, const Batch& batch, const KvSlot& kv);

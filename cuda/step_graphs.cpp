@@ -2,9 +2,11 @@
 #include "step_graphs.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "graph_rows.hpp"
 #include "kernels/blocks.hpp"
+#include "launch/gate_tiles.hpp"
 #include "launch/packed_matmuls.hpp"
 
 namespace kaiju::cuda {
@@ -53,8 +55,13 @@ void load_kernels(const StepGraphs::Parts& parts, const StepLists& lists, const 
   Device& device = parts.device;
   ModelRunner& runner = parts.runner;
   StepOutputs& outputs = parts.outputs;
-  const std::vector<MatmulShape> shapes = matmul_shapes(runner.weights().config, runner.weights().output.out);
-  for (const int32_t rows : rows_of_all_tiles(device.chip(), shapes, info.step_tokens)) {
+  const ModelConfig& config = runner.weights().config;
+  const std::vector<int32_t> plain = rows_of_all_tiles(
+                                 device.chip(), matmul_shapes(config, runner.weights().output.out), info.step_tokens),
+                             gated = rows_of_gate_tiles(device.chip(), gate_shapes(config), info.step_tokens);
+  std::vector<int32_t> counts;
+  std::set_union(plain.begin(), plain.end(), gated.begin(), gated.end(), std::back_inserter(counts));
+  for (const int32_t rows : counts) {
     if (!device.ok()) return;
     const StepInputs::Placed placed = parts.inputs.place(StepRows::blank(rows, 1, std::min(rows, info.slot_count)), 0);
     Graph never_run;

@@ -7,7 +7,7 @@
 # wait for the tool most of the time); each may take `--seconds`, all of them together `--within`. Without a CASE all are run. Fails unless all are clean.
 set -eu
 root=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd)
-cases="row-step decode forms attention-whole attention-split attention-mma serve sampling products cublaslt rows scaled-rows scaled-attention scaled-step scaled-chunks"
+cases="row-step decode forms gated attention-whole attention-split attention-mma serve sampling products cublaslt rows scaled-rows scaled-attention scaled-step scaled-chunks"
 
 # Runs case $1 under tool $2, with fewer random inputs than the tests make by themselves.
 sanitize() {
@@ -19,6 +19,7 @@ sanitize() {
   products) set -- test_conformance "linear gives*,up gives*,up squares*,adding a matmul*,the down projection*,the longest rows*" ;;
   cublaslt) set -- test_conformance "matmuls of more rows*" ;;
   forms) set -- test_conformance "every form of a matmul*" ;;
+  gated) random=1 && set -- test_conformance "every tile that gates*,gate and up have*" ;;
   rows) set -- test_conformance "embedding a token*,norm gives*,rotated queries*,positions below write_from*" ;;
   sampling) set -- test_conformance "sampling draws*" ;;
   row-step) set -- test_conformance "rows after a prompt*" ;;

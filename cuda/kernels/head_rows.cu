@@ -14,10 +14,12 @@ template <int kEach>
 class Head {
  public:
   // The head's outputs, normed if asked for.
-  __device__ __forceinline__ void load(const Outputs& y, int32_t row, int32_t head, bool norms, const float* gain,
+  __device__ __forceinline__ void load(const RowOutputs& outputs, int32_t head, bool norms, const float* gain,
                                        float eps) {
 #pragma unroll
-    for (int j = 0; j < kEach; ++j) x_[j] = arith::output(y, row, head * kDim + channel(j));
+    for (int j = 0; j < kEach; ++j) x_[j] = outputs.load(head * kDim + channel(j));
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) x_[j] = outputs(x_[j], head * kDim + channel(j));
     if (!norms) return;
     const float r = inverse_rms(eps);
 #pragma unroll
@@ -67,23 +69,6 @@ class Head {
   float x_[kEach];
 };
 
-__device__ __forceinline__ int64_t item_of_warp() { return int64_t{blockIdx.x} * kWarps + thread() / 32; }
-
-template <int kEach>
-__device__ __forceinline__ void query_head(const QueryRows& args, int64_t item) {
-  const auto row = static_cast<int32_t>(item / args.heads), h = static_cast<int32_t>(item % args.heads);
-  constexpr int32_t kDim = 32 * kEach;
-  Head<kEach> head;
-  head.load(args.q, row, h, args.norms, args.gain, args.eps);
-  head.rotate(args.angles + int64_t{row} * (kDim / 2));
-  head.multiply(args.key_step + int64_t{h * args.kv_heads / args.heads} * kDim);
-  head.transform(args.hadamard);
-  const float largest = head.largest();
-  int8_t* to = args.bytes + item * kDim;
-  head.quantise(largest > 0.0f ? arith::divide(127.0f, largest) : 0.0f, [&](int32_t i, int8_t byte) { to[i] = byte; });
-  if (lane() == 0) args.z[item] = arith::mul(largest, args.factor);
-}
-
 // Where keys and values of the rows of a batch go.
 struct Places {
   const BatchSegment* segments;
@@ -91,49 +76,71 @@ struct Places {
   KvSlot kv;
 };
 
-// An item: (row, KV head, key or value).
-template <int kEach>
-__device__ __forceinline__ void append_head(const KeyValueRows& args, const Places& places, int64_t item) {
+// The place of a token's key or value in the cache.
+struct Place {
+  BlockId block;
+  int32_t token;
+  bool writes;  // false: it is there already
+};
+__device__ __forceinline__ Place place_of(const Places& places, int32_t row) {
   const KvSlot& kv = places.kv;
-  const bool is_value = item % 2 != 0;
-  const auto row = static_cast<int32_t>(item / 2 / args.kv_heads), g = static_cast<int32_t>(item / 2 % args.kv_heads);
   const BatchSegment& segment = places.segments[places.row_segment[row]];
-  const int32_t position = places.positions[row], token = position % kBlockTokens;
-  if (kv.kind == BlockKind::kGlobal && position < segment.write_from) return;
-  const BlockId block = segment.table[static_cast<int32_t>(kv.kind)][position / kBlockTokens];
-
-  constexpr int32_t kDim = 32 * kEach;
-  Head<kEach> head;
-  if (is_value) {
-    head.load(args.v, row, g, args.value_norms, nullptr, args.eps);
-    head.multiply(args.value_inverse + int64_t{g} * kDim);
-  } else {
-    head.load(args.k, row, g, args.key_norms, args.key_gain, args.eps);
-    head.rotate(args.angles + int64_t{row} * (kDim / 2));
-    head.multiply(args.key_inverse + int64_t{g} * kDim);
-    head.transform(args.hadamard);
-  }
-  const float largest = head.largest();
-  const arith::bf16 scale = arith::to_bf16(args.constant_scales ? 1.0f : arith::divide(largest, 127.0f));
-  const float inverse = scale != 0 ? arith::divide(1.0f, arith::from_bf16(scale)) : 0.0f;
-  if (lane() == 0) (is_value ? kv.value_scales(block, g) : kv.key_scales(block, g))[token] = scale;
-  auto* to = reinterpret_cast<int8_t*>(is_value ? kv.values(block, g) : kv.keys(block, g));
-  head.quantise(inverse,
-                [&](int32_t i, int8_t byte) { to[is_value ? value_byte(kDim, token, i) : key_byte(token, i)] = byte; });
+  const int32_t position = places.positions[row];
+  return {segment.table[static_cast<int32_t>(kv.kind)][position / kBlockTokens], position % kBlockTokens,
+          kv.kind != BlockKind::kGlobal || position >= segment.write_from};
 }
 
-// The first `queries` items are queries, and the `kept` after them keys and values.
+// A warp has one head. The first `queries` items are (row, head), and the `kept` after them (row, KV head, key or
+// value). All kinds share one code, because with few rows its length counts: it is fetched as it is needed.
 template <int kEach>
 __global__ void __launch_bounds__(kThreads)
-    head_rows_kernel(const __grid_constant__ QueryRows args, const __grid_constant__ KeyValueRows kept_args,
-                     const __grid_constant__ Places places, int64_t queries, int64_t kept) {
+    head_rows_kernel(const __grid_constant__ QueryRows query, const __grid_constant__ KeyValueRows kept,
+                     const __grid_constant__ Places places, int32_t query_items, int32_t kept_items) {
   let_next_start();
   wait_for_inputs();
-  const int64_t item = item_of_warp();
-  if (item < queries)
-    query_head<kEach>(args, item);
-  else if (item < queries + kept)
-    append_head<kEach>(kept_args, places, item - queries);
+  constexpr int32_t kDim = 32 * kEach;
+  const int32_t item = static_cast<int32_t>(blockIdx.x) * kWarps + thread() / 32;
+  if (item >= query_items + kept_items) return;
+  const bool is_query = item < query_items;
+  const int32_t own = is_query ? item : item - query_items, each = is_query ? query.heads : 2 * kept.kv_heads,
+                row = own / each;
+  const bool is_value = !is_query && own % 2 != 0;
+  const int32_t h = is_query ? own % each : own % each / 2;
+
+  // Where it goes is found while the values are loaded.
+  const Place place = is_query ? Place{} : place_of(places, row);
+  Head<kEach> head;
+  const Outputs y = is_query ? query.q : is_value ? kept.v : kept.k;
+  head.load(RowOutputs(y, row), h,
+            is_query   ? query.norms
+            : is_value ? kept.value_norms
+                       : kept.key_norms,
+            is_query   ? query.gain
+            : is_value ? nullptr
+                       : kept.key_gain,
+            is_query ? query.eps : kept.eps);
+  if (!is_value) head.rotate((is_query ? query.angles : kept.angles) + int64_t{row} * (kDim / 2));
+  head.multiply(is_query   ? query.key_step + h * query.kv_heads / query.heads * kDim
+                : is_value ? kept.value_inverse + h * kDim
+                           : kept.key_inverse + h * kDim);
+  head.transform(is_query ? query.hadamard : is_value ? 1 : kept.hadamard);
+
+  const float largest = head.largest();
+  if (is_query) {
+    int8_t* to = query.bytes + int64_t{item} * kDim;
+    if (lane() == 0) query.z[item] = arith::mul(largest, query.factor);
+    head.quantise(largest > 0.0f ? arith::divide(127.0f, largest) : 0.0f,
+                  [&](int32_t i, int8_t byte) { to[i] = byte; });
+    return;
+  }
+  if (!place.writes) return;
+  const KvSlot& kv = places.kv;
+  const arith::bf16 scale = arith::to_bf16(kept.constant_scales ? 1.0f : arith::divide(largest, 127.0f));
+  if (lane() == 0) (is_value ? kv.value_scales(place.block, h) : kv.key_scales(place.block, h))[place.token] = scale;
+  auto* to = reinterpret_cast<int8_t*>(is_value ? kv.values(place.block, h) : kv.keys(place.block, h));
+  head.quantise(scale != 0 ? arith::divide(1.0f, arith::from_bf16(scale)) : 0.0f, [&](int32_t i, int8_t byte) {
+    to[is_value ? value_byte(kDim, place.token, i) : key_byte(place.token, i)] = byte;
+  });
 }
 
 int64_t blocks_of(int64_t items, int32_t each) { return (items + each - 1) / each; }
@@ -157,9 +164,10 @@ cudaError_t for_head_dim(int32_t head_dim, Launch&& launch_head) {
 
 cudaError_t launch_heads(cudaStream_t stream, const Chip& chip, const QueryRows& queries, const KeyValueRows& kept,
                          const Places& places, int64_t query_items, int64_t kept_items, int32_t head_dim) {
+  if (query_items + kept_items > INT32_MAX - kWarps) return cudaErrorInvalidValue;
   return for_head_dim(head_dim, [&]<int kEach>() {
     return launch(stream, chip, head_rows_kernel<kEach>, {blocks_of(query_items + kept_items, kWarps), kThreads},
-                  queries, kept, places, query_items, kept_items);
+                  queries, kept, places, static_cast<int32_t>(query_items), static_cast<int32_t>(kept_items));
   });
 }
 Places places_of(const Batch& batch, const KvSlot& kv) {

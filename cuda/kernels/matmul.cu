@@ -43,8 +43,10 @@ cudaError_t matmul_with_tile(cudaStream_t stream, const Chip& chip, const Tile& 
       return matmul_of<MatmulKind::kAddDown>(stream, chip, tile, args);
     case MatmulKind::kSums:
       return matmul_of<MatmulKind::kSums>(stream, chip, tile, args);
-    default:
+    case MatmulKind::kSumsDown:
       return matmul_of<MatmulKind::kSumsDown>(stream, chip, tile, args);
+    default:
+      return cudaErrorInvalidConfiguration;
   }
 }
 

@@ -37,6 +37,43 @@ __device__ __forceinline__ void hadamard(float (&x)[kEach], int32_t block) {
   }
 }
 
+// Outputs of a row whose sums were loaded before: the scale of the row is loaded once.
+class RowOutputs {
+ public:
+  __device__ RowOutputs(const Outputs& y, int32_t row) : y_(y), scale_(y.scale ? y.scale[row] : 1.0f) {
+    const int32_t stride = y.stride > 0 ? y.stride : y.width;
+    sums_ = y.sums ? y.sums + int64_t{row} * stride : nullptr;
+  }
+  __device__ __forceinline__ float load(int32_t i) const { return sums_ ? sums_[i] : 0.0f; }
+  __device__ __forceinline__ float4 load_four(int32_t i) const { return *reinterpret_cast<const float4*>(sums_ + i); }
+  // As arith::output, of a loaded sum; not of wide ones.
+  __device__ __forceinline__ float operator()(float sum, int32_t i) const {
+    float value = y_.scale ? arith::mul(sum, scale_) : sum;
+    if (y_.bias) value = arith::add(value, y_.bias[i]);
+    return y_.step == 0.0f ? value : stepped(value);
+  }
+  // Of four neighbours.
+  __device__ __forceinline__ float4 operator()(const float4& sum, int32_t i) const {
+    float4 v = sum;
+    if (y_.scale)
+      v = {arith::mul(v.x, scale_), arith::mul(v.y, scale_), arith::mul(v.z, scale_), arith::mul(v.w, scale_)};
+    if (const float* bias = y_.bias)
+      v = {arith::add(v.x, bias[i]), arith::add(v.y, bias[i + 1]), arith::add(v.z, bias[i + 2]),
+           arith::add(v.w, bias[i + 3])};
+    return y_.step == 0.0f ? v : float4{stepped(v.x), stepped(v.y), stepped(v.z), stepped(v.w)};
+  }
+
+ private:
+  __device__ __forceinline__ float stepped(float value) const {
+    return arith::mul(static_cast<float>(arith::round_saturate(arith::mul(value, y_.inverse), -128.0f, 127.0f)),
+                      y_.step);
+  }
+
+  const Outputs& y_;
+  const float* sums_;
+  float scale_;
+};
+
 // Magnitudes as bits, which are ordered as the floats are.
 __device__ __forceinline__ uint32_t magnitude(float x) { return arith::bits_of(x) & 0x7FFFFFFFu; }
 __device__ __forceinline__ float largest_of(uint32_t most) {

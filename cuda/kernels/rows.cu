@@ -9,6 +9,7 @@
 #include "../tiles/dependent_launch.cuh"
 #include "../tiles/peers.cuh"
 #include "../tiles/sm90_cluster.cuh"
+#include "gate_steps.hpp"
 #include "row_steps.cuh"
 
 namespace kaiju::cuda {
@@ -69,29 +70,6 @@ __device__ __forceinline__ void for_row(int32_t width, Load&& load, Use&& use) {
       if (const int32_t i = first + j * thread_count(); i < width) use(i, loaded[j]);
   }
 }
-
-// Outputs of a row whose sums were loaded before: the scale of the row is loaded once.
-class RowOutputs {
- public:
-  __device__ RowOutputs(const Outputs& y, int32_t row) : y_(y), scale_(y.scale ? y.scale[row] : 1.0f) {
-    const int32_t stride = y.stride > 0 ? y.stride : y.width;
-    sums_ = y.sums ? y.sums + int64_t{row} * stride : nullptr;
-  }
-  __device__ __forceinline__ float load(int32_t i) const { return sums_ ? sums_[i] : 0.0f; }
-  // As arith::output, of a loaded sum; not of wide ones.
-  __device__ __forceinline__ float operator()(float sum, int32_t i) const {
-    float value = y_.scale ? arith::mul(sum, scale_) : sum;
-    if (y_.bias) value = arith::add(value, y_.bias[i]);
-    if (y_.step == 0.0f) return value;
-    return arith::mul(static_cast<float>(arith::round_saturate(arith::mul(value, y_.inverse), -128.0f, 127.0f)),
-                      y_.step);
-  }
-
- private:
-  const Outputs& y_;
-  const float* sums_;
-  float scale_;
-};
 
 // Of all threads of the block, which may then read what any of them has stored before.
 __device__ __forceinline__ uint32_t most_of_block(uint32_t most) {
@@ -184,6 +162,39 @@ __device__ __forceinline__ uint32_t packed_bytes(int32_t a, int32_t b, int32_t c
                      __byte_perm(static_cast<uint32_t>(c), static_cast<uint32_t>(d), 0x0040), 0x5410);
 }
 
+// From the values of a row to their bytes: value times `inverse`, rounded, within [least, upmost].
+struct RowSteps {
+  float inverse, least, upmost;
+  __device__ __forceinline__ int32_t operator()(float x) const {
+    return arith::round_saturate(arith::mul(x, inverse), least, upmost);
+  }
+};
+// Of a row with this largest magnitude. The thread that `tells` stores the row's scale.
+__device__ __forceinline__ RowSteps steps_of_row(const Quantiser& to, int32_t row, uint32_t most, bool tells) {
+  const float largest = largest_of(most), steps = to.wide ? arith::kWideSteps : 127.0f;
+  const bool constant = to.inverse != 0.0f;
+  if (tells) to.scale[row] = constant ? 1.0f : arith::divide(largest, steps);
+  return {constant         ? to.inverse
+          : largest > 0.0f ? arith::divide(steps, largest)
+                           : 0.0f,
+          constant  ? -128.0f
+          : to.wide ? -steps
+                    : -127.0f,
+          to.wide ? steps : 127.0f};
+}
+// Values i to i + 3 of a row of `width`, as bytes, or as two rows of bytes if they are wide.
+__device__ __forceinline__ void store_bytes(int8_t* bytes, int32_t i, int32_t width, const float4& y,
+                                            const RowSteps& whole, bool wide) {
+  const int32_t w[4] = {whole(y.x), whole(y.y), whole(y.z), whole(y.w)};
+  const uint32_t low = packed_bytes(w[0], w[1], w[2], w[3]);  // modulo 256
+  if (wide) {
+    const auto high = [](int32_t x) { return (x + 128) >> 8; };
+    *reinterpret_cast<uint32_t*>(bytes + i) = packed_bytes(high(w[0]), high(w[1]), high(w[2]), high(w[3]));
+    bytes += width;
+  }
+  *reinterpret_cast<uint32_t*>(bytes + i) = low;
+}
+
 // The range of row `row`, of the values make(load(i), i), to bytes. `parts` blocks of a cluster share the row.
 template <bool kShared, class Load, class Make>
 __device__ __forceinline__ void quantise_row(void* memory, const Range& range, int32_t width, const Quantiser& to,
@@ -199,24 +210,10 @@ __device__ __forceinline__ void quantise_row(void* memory, const Range& range, i
   most = most_of_block(most);
   if (parts > 1) most = most_of_cluster(most, parts);
   if (shared && shared->count > 1) most = most_of_gpus(*shared, row, most);
-  const float largest = largest_of(most), steps = to.wide ? arith::kWideSteps : 127.0f;
-  const bool constant = to.inverse != 0.0f;
-  const float inverse = constant ? to.inverse : largest > 0.0f ? arith::divide(steps, largest) : 0.0f;
-  if (thread() == 0 && range.first == 0) to.scale[row] = constant ? 1.0f : arith::divide(largest, steps);
-  const float least = constant ? -128.0f : to.wide ? -steps : -127.0f, upmost = to.wide ? steps : 127.0f;
+  const RowSteps whole = steps_of_row(to, row, most, thread() == 0 && range.first == 0);
   int8_t* const bytes = to.bytes + (to.wide ? 2 : 1) * int64_t{row} * width;
-  for (int32_t i = range.first + 4 * thread(); i < range.end; i += 4 * thread_count()) {
-    const float4 y = kept.get(i - range.first);
-    const auto whole = [&](float x) { return arith::round_saturate(arith::mul(x, inverse), least, upmost); };
-    const int32_t w[4] = {whole(y.x), whole(y.y), whole(y.z), whole(y.w)};
-    if (to.wide) {
-      const auto high = [](int32_t x) { return (x + 128) >> 8; };
-      *reinterpret_cast<uint32_t*>(bytes + i) = packed_bytes(high(w[0]), high(w[1]), high(w[2]), high(w[3]));
-      *reinterpret_cast<uint32_t*>(bytes + width + i) = packed_bytes(w[0], w[1], w[2], w[3]);  // modulo 256
-    } else {
-      *reinterpret_cast<uint32_t*>(bytes + i) = packed_bytes(w[0], w[1], w[2], w[3]);
-    }
-  }
+  for (int32_t i = range.first + 4 * thread(); i < range.end; i += 4 * thread_count())
+    store_bytes(bytes, i, width, kept.get(i - range.first), whole, to.wide);
 }
 
 // 1/rms of a row, whose values other threads may have stored just before.
@@ -305,6 +302,136 @@ __global__ void add_rows_kernel(const __grid_constant__ AddRows args, const __gr
   if (norm.to.bytes != nullptr) quantise_normed(kept, norm, row, width);
 }
 
+// ---- rows in registers ----
+
+// A block has a whole row, of which each thread holds kQuads times four neighbours, from the loads to the bytes. A
+// block executes this code once, so its length counts as much as what it waits for.
+constexpr int32_t kMostQuads = 2, kMostHeld = kMostQuads * 4 * kManyThreads;  // the latter: values of a row
+
+// Each `block` values of the row are transformed. Threads beyond the row have zeros.
+template <int32_t kQuads>
+__device__ __forceinline__ void hadamard(float4 (&x)[kQuads], int32_t block) {
+#pragma unroll
+  for (int q = 0; q < kQuads; ++q) {
+    float4& v = x[q];
+    if (block >= 2) v = {arith::add(v.x, v.y), arith::add(v.x, -v.y), arith::add(v.z, v.w), arith::add(v.z, -v.w)};
+    if (block >= 4) v = {arith::add(v.x, v.z), arith::add(v.y, v.w), arith::add(v.x, -v.z), arith::add(v.y, -v.w)};
+#pragma unroll 1
+    for (int32_t distance = 1; 4 * distance < block; distance *= 2) {
+      const bool upper = (lane() & distance) != 0;
+      const auto pass = [&](float& value) {
+        const float other = __shfl_xor_sync(0xFFFFFFFFu, value, distance);
+        value = arith::add(upper ? other : value, upper ? -value : other);
+      };
+      pass(v.x), pass(v.y), pass(v.z), pass(v.w);
+    }
+  }
+}
+
+// Where it stands: the compiler does not move it behind the wait for inputs.
+__device__ __forceinline__ float4 load_early(const float* from) {
+  float4 v;
+  asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(from));
+  return v;
+}
+
+template <int32_t kQuads>
+class HeldRow {
+ public:
+  // `memory`: shared memory for a row.
+  __device__ HeldRow(int32_t width, float* memory) : width_(width), memory_(memory) {}
+
+  // use(q, i) for each four neighbours that begin at value i of the row.
+  template <class Use>
+  __device__ __forceinline__ void each(Use&& use) const {
+#pragma unroll
+    for (int q = 0; q < kQuads; ++q)
+      if (const int32_t i = 4 * (thread() + q * thread_count()); i < width_) use(q, i);
+  }
+  // The thread's values of a gain, or ones if there is none. No kernel of a step writes it, so it is asked for before
+  // the kernel waits for its inputs.
+  __device__ __forceinline__ void ask_for(float4 (&gain)[kQuads], const float* from) const {
+#pragma unroll
+    for (int q = 0; q < kQuads; ++q) gain[q] = {1.0f, 1.0f, 1.0f, 1.0f};
+    if (from) each([&](int q, int32_t i) { gain[q] = load_early(from + i); });
+  }
+  // The norm of x, in place.
+  __device__ __forceinline__ void norm(float4 (&x)[kQuads], const float4 (&gain)[kQuads], float eps) const {
+    each([&](int q, int32_t i) { *reinterpret_cast<float4*>(memory_ + i) = x[q]; });
+    const float r = inverse_rms(memory_, width_, eps);
+#pragma unroll
+    for (int q = 0; q < kQuads; ++q)
+      x[q] = {normed(x[q].x, r, &gain[q].x, 0), normed(x[q].y, r, &gain[q].y, 0), normed(x[q].z, r, &gain[q].z, 0),
+              normed(x[q].w, r, &gain[q].w, 0)};
+  }
+  // The bytes of row `row`, of values that are 0 beyond its width.
+  __device__ __forceinline__ void quantise(float4 (&x)[kQuads], const Quantiser& to, int32_t row) const {
+    hadamard(x, to.hadamard);
+    uint32_t most = 0;
+#pragma unroll
+    for (int q = 0; q < kQuads; ++q) {
+      if (to.bf16) {
+        const auto rounded = [](float y) { return arith::from_bf16(arith::to_bf16(y)); };
+        x[q] = {rounded(x[q].x), rounded(x[q].y), rounded(x[q].z), rounded(x[q].w)};
+      }
+      most = max(max(most, max(magnitude(x[q].x), magnitude(x[q].y))), max(magnitude(x[q].z), magnitude(x[q].w)));
+    }
+    const RowSteps whole = steps_of_row(to, row, most_of_block(most), thread() == 0);
+    int8_t* const bytes = to.bytes + (to.wide ? 2 : 1) * int64_t{row} * width_;
+    each([&](int q, int32_t i) { store_bytes(bytes, i, width_, x[q], whole, to.wide); });
+  }
+
+ private:
+  int32_t width_;
+  float* memory_;
+};
+
+// As add_rows_kernel with a norm, of rows up to kQuads * 4 values for each thread.
+template <int32_t kQuads>
+__global__ void __launch_bounds__(kManyThreads)
+    add_held_rows_kernel(const __grid_constant__ AddRows args, const __grid_constant__ NormRows norm) {
+  const int32_t row = row_of_block(), width = args.y.width;
+  const HeldRow<kQuads> held(width, static_cast<float*>(shared_row()));
+  float4 gain[2][kQuads], x[kQuads], y[kQuads];  // gain: of the outputs' norm, and of the norm behind the addition
+  held.ask_for(gain[0], args.norms ? args.gain : nullptr);
+  held.ask_for(gain[1], norm.gain);
+  let_next_start();
+  wait_for_inputs();
+  float* const stream = args.x + int64_t{row} * width;
+  const RowOutputs outputs(args.y, row);
+#pragma unroll
+  for (int q = 0; q < kQuads; ++q) x[q] = y[q] = {};
+  held.each([&](int q, int32_t i) {
+    x[q] = *reinterpret_cast<const float4*>(stream + i);
+    y[q] = outputs.load_four(i);
+  });
+  held.each([&](int q, int32_t i) { y[q] = outputs(y[q], i); });
+  if (args.norms) held.norm(y, gain[0], args.eps);
+  held.each([&](int q, int32_t i) {
+    const auto added = [&](float before, float more) {
+      return arith::residual(arith::mul(arith::add(before, more), args.factor), args.bf16);
+    };
+    x[q] = {added(x[q].x, y[q].x), added(x[q].y, y[q].y), added(x[q].z, y[q].z), added(x[q].w, y[q].w)};
+    *reinterpret_cast<float4*>(stream + i) = x[q];
+  });
+  held.norm(x, gain[1], norm.eps);
+  held.quantise(x, norm.to, row);
+}
+
+template <int32_t kQuads>
+__global__ void __launch_bounds__(kManyThreads) quantise_held_rows_kernel(const __grid_constant__ QuantiseRows args) {
+  let_next_start();
+  wait_for_inputs();
+  const int32_t row = row_of_block();
+  const HeldRow<kQuads> held(args.width, nullptr);
+  const float* from = args.values + int64_t{row} * args.width;
+  float4 x[kQuads];
+#pragma unroll
+  for (int q = 0; q < kQuads; ++q) x[q] = {};
+  held.each([&](int q, int32_t i) { x[q] = *reinterpret_cast<const float4*>(from + i); });
+  held.quantise(x, args.to, row);
+}
+
 template <bool kShared>
 __global__ void __launch_bounds__(kThreads)
     quantise_rows_kernel(const __grid_constant__ QuantiseRows args, const __grid_constant__ SharedMost most,
@@ -322,16 +449,20 @@ __global__ void __launch_bounds__(kThreads)
   leave(most);
 }
 
-// As arith::gated, of loaded values.
-__device__ __forceinline__ float gated(Gate gate, float x, float up) {
-  if (gate == Gate::kSquaredRelu) {
+// As arith::gated, of loaded values, without a branch.
+template <Gate kGate>
+__device__ __forceinline__ float gated(float x, float up) {
+  if constexpr (kGate == Gate::kSquaredRelu) {
     const float positive = up > 0.0f ? up : 0.0f;
     return arith::bounded(arith::mul(positive, positive));
   }
-  return arith::bounded(arith::mul(gate == Gate::kSilu ? arith::silu(x) : arith::gelu(x), up));
+  const float gates[1] = {x}, ups[1] = {up};
+  float h[1];
+  gate_values(kGate, gates, ups, h);
+  return h[0];
 }
 
-template <bool kShared>
+template <Gate kGate, bool kShared>
 __global__ void __launch_bounds__(kThreads)
     gate_rows_kernel(const __grid_constant__ GateRows args, const __grid_constant__ SharedMost most, int32_t parts) {
   begin_cluster(parts);
@@ -345,7 +476,7 @@ __global__ void __launch_bounds__(kThreads)
       memory_of_row<kShared>(scratch, row, args.ups.stride > 0 ? args.ups.stride : width), range, width, args.to, row,
       parts, [&](int32_t i) { return float2{gates.load(i), ups.load(i)}; },
       [&](float2 sums, int32_t i) {
-        return gated(args.gate, args.gates.sums ? gates(sums.x, i) : 0.0f, ups(sums.y, i));
+        return gated<kGate>(kGate != Gate::kSquaredRelu ? gates(sums.x, i) : 0.0f, ups(sums.y, i));
       },
       &most);
   leave(most);
@@ -393,6 +524,14 @@ int32_t part_bytes(const Quantiser& to, int32_t width, int32_t parts) {
   return pieces_each * kPiece * (to.bf16 ? 2 : 4);
 }
 
+// Calls launch_held.operator()<kQuads>(threads) for kernels in which a block holds a row of so many values.
+template <class Launch>
+cudaError_t for_held(int32_t rows, int32_t width, Launch&& launch_held) {
+  const auto threads = [&](int32_t each) { return std::max(kThreads, (width + 32 * each - 1) / (32 * each) * 32); };
+  if (rows <= 264 && width <= 4 * kManyThreads) return launch_held.template operator()<1>(threads(4));
+  return launch_held.template operator()<kMostQuads>(threads(4 * kMostQuads));
+}
+
 int32_t f32_bytes(int32_t width) { return width * static_cast<int32_t>(sizeof(float)); }
 
 }  // namespace
@@ -410,17 +549,33 @@ cudaError_t norm_rows(cudaStream_t stream, const Chip& chip, const NormRows& arg
 
 cudaError_t quantise_rows(cudaStream_t stream, const Chip& chip, const QuantiseRows& args, const SharedMost& most) {
   if (args.to.hadamard > kMostHadamard) return cudaErrorInvalidValue;
+  if (most.count == 1 && args.width <= kMostHeld)
+    return for_held(args.rows, args.width, [&]<int32_t kQuads>(int32_t threads) {
+      return launch(stream, chip, quantise_held_rows_kernel<kQuads>, {args.rows, threads}, args);
+    });
   const int32_t parts = parts_for(chip, args.rows, args.width, most);
   return launch_row(stream, chip, quantise_rows_kernel<true>, quantise_rows_kernel<false>,
                     part_bytes(args.to, args.width, parts), {int64_t{args.rows} * parts, kThreads, 0, parts}, args,
                     most, parts);
 }
 
+template <Gate kGate>
+static cudaError_t launch_gate(cudaStream_t stream, const Chip& chip, const GateRows& args, const SharedMost& most) {
+  const int32_t width = args.ups.width, parts = parts_for(chip, args.rows, width, most);
+  return launch_row(stream, chip, gate_rows_kernel<kGate, true>, gate_rows_kernel<kGate, false>,
+                    part_bytes(args.to, width, parts), {int64_t{args.rows} * parts, kThreads, 0, parts}, args, most,
+                    parts);
+}
 cudaError_t gate_rows(cudaStream_t stream, const Chip& chip, const GateRows& args, const SharedMost& most) {
   if (args.to.hadamard > kMostHadamard) return cudaErrorInvalidValue;
-  const int32_t width = args.ups.width, parts = parts_for(chip, args.rows, width, most);
-  return launch_row(stream, chip, gate_rows_kernel<true>, gate_rows_kernel<false>, part_bytes(args.to, width, parts),
-                    {int64_t{args.rows} * parts, kThreads, 0, parts}, args, most, parts);
+  switch (args.gate) {
+    case Gate::kSilu:
+      return launch_gate<Gate::kSilu>(stream, chip, args, most);
+    case Gate::kGelu:
+      return launch_gate<Gate::kGelu>(stream, chip, args, most);
+    default:
+      return launch_gate<Gate::kSquaredRelu>(stream, chip, args, most);
+  }
 }
 
 cudaError_t add_rows(cudaStream_t stream, const Chip& chip, const AddRows& args) {
@@ -431,6 +586,10 @@ cudaError_t add_rows(cudaStream_t stream, const Chip& chip, const AddRows& args)
 
 cudaError_t add_norm_rows(cudaStream_t stream, const Chip& chip, const AddRows& args, const NormRows& norm) {
   if (norm.to.hadamard > kMostHadamard) return cudaErrorInvalidValue;
+  if (const int32_t width = args.y.width; norm.to.bytes != nullptr && width <= kMostHeld)
+    return for_held(args.rows, width, [&]<int32_t kQuads>(int32_t threads) {
+      return launch(stream, chip, add_held_rows_kernel<kQuads>, {args.rows, threads, f32_bytes(width)}, args, norm);
+    });
   return launch_row(stream, chip, add_rows_kernel<true>, add_rows_kernel<false>, f32_bytes(args.y.width),
                     {args.rows, threads_for(args.rows)}, args, norm);
 }

@@ -23,13 +23,14 @@
 // neighbouring outputs (bytes and bf16) or four (floats). The four lanes of a row then store whole sectors of 32 bytes.
 //
 // This file has the consumers and the kernel. Other files have the tile's shape (sm90_matmul_shape.cuh), block and
-// producer (sm90_matmul_block.cuh, sm90_matmul_producer.cuh), epilogues (sm90_matmul_epilogue.cuh) and the launch
-// (sm90_matmul_launch.cuh).
+// producer (sm90_matmul_block.cuh, sm90_matmul_producer.cuh), epilogues (sm90_matmul_epilogue.cuh,
+// sm90_matmul_gated.cuh) and the launch (sm90_matmul_launch.cuh).
 #pragma once
 
 #include <cuda.h>
 
 #include "sm90_matmul_epilogue.cuh"
+#include "sm90_matmul_gated.cuh"
 #include "sm90_matmul_producer.cuh"
 
 namespace kaiju::cuda {
@@ -58,6 +59,7 @@ class TileConsumer {
     for (int32_t unit = b_.first_unit; unit < b_.units; unit += b_.stride) {
       Sums c;
       b_.corner(unit, row, out);
+      if constexpr (S::kIsGated) load_row_scales<S>(b_.args, row, row_scales_);
       __syncwarp();
       // Where there are several rounds, tiles of 64 rows that do not exist are not multiplied. In a single round that
       // would gain nothing, and blocks that read the same weights would read them at different times.
@@ -137,6 +139,10 @@ class TileConsumer {
                                          scales);
     } else if constexpr (S::kThroughRing) {
       add_to_residuals(c, scales, out, first);
+    } else if constexpr (S::kIsGated) {
+      const bool here = b_.scales_come || first;
+      store_gated_tile<S>(b_.args, c, row, out / 2, here ? scales : matmul.scale + out / 2,
+                          here ? scales + kOuts / 2 : matmul.scale + (out + matmul.out) / 2, row_scales_);
     } else {
       store_tile<kKind, S>(matmul, c, row, out, b_.scales_come || first ? scales : matmul.scale + out);
     }
@@ -158,6 +164,7 @@ class TileConsumer {
   int32_t stage_ = 0;
   uint32_t parity_ = 0;
   int32_t scales_ = 0;  // which of the two places this unit's scales are in
+  RowScales<S> row_scales_;
 };
 
 #endif

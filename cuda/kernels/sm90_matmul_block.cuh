@@ -26,6 +26,10 @@ struct TileBlock {
   static_assert(kSplit == 1 || kShare == 1);
   using S = Shape<kKind, kRows, kOuts, kSplit>;
   static constexpr int32_t kWeightStride = S::kFits ? S::kWeightBytes : S::kStageBytes;  // of a stage to the next
+  // Copies that bring the weights of a step: one of each block that shares them; where the tile gates, one of each
+  // matrix.
+  static constexpr int kCopies = S::kIsGated ? 2 : kShare;
+  static_assert(kCopies % kShare == 0);
 
   __device__ __forceinline__ TileBlock(const TileMaps& tile_maps, const TileArgs& tile_args, uint8_t* shared)
       : maps(tile_maps),
@@ -77,13 +81,27 @@ struct TileBlock {
     copy_box(base + stage * row_stride, &maps.rows, full + 8 * stage, step * kStepBytes, row);
   }
   __device__ __forceinline__ void load_weights(int32_t stage, int32_t out, int32_t step) const {
-    const int32_t first = share_rank * (S::kGroups / kShare);
-    const uint32_t to = weights_base + stage * kWeightStride + first * S::kGroup * kStepBytes;
-    if constexpr (kShare > 1)
-      multicast_box_5d(to, &maps.weights, full + 8 * stage, step * kStepBytes, out / S::kGroup + first, policy,
-                       uint16_t{(1 << kShare) - 1});
-    else
-      copy_box_5d(to, &maps.weights, full + 8 * stage, step * kStepBytes, out / S::kGroup, policy);
+#pragma unroll
+    for (int32_t copy = share_rank; copy < share_rank + kCopies / kShare; ++copy) {
+      const int32_t first = copy * (S::kGroups / kCopies),
+                    group = S::kIsGated ? (out + copy * args.matmul.out) / 2 / S::kGroup : out / S::kGroup + first;
+      const uint32_t to = weights_base + stage * kWeightStride + first * S::kGroup * kStepBytes;
+      if constexpr (kShare > 1)
+        multicast_box_5d(to, &maps.weights, full + 8 * stage, step * kStepBytes, group, policy,
+                         uint16_t{(1 << kShare) - 1});
+      else
+        copy_box_5d(to, &maps.weights, full + 8 * stage, step * kStepBytes, group, policy);
+    }
+  }
+  // The scales of a tile's outputs, so many bytes in all.
+  __device__ __forceinline__ void load_scales(uint32_t to, int32_t out, uint32_t bytes, uint32_t barrier) const {
+    const float* const from = args.matmul.scale;
+    if constexpr (S::kIsGated) {
+      copy_bulk(to, from + out / 2, bytes / 2, barrier);
+      copy_bulk(to + kOuts * 2, from + (out + args.matmul.out) / 2, bytes / 2, barrier);
+    } else {
+      copy_bulk(to, from + out, bytes, barrier);
+    }
   }
   // Weights of the first unit's steps `from` to `end`, to the stages of these numbers; its scales with step 0.
   __device__ __forceinline__ void start_weights(int32_t from, int32_t end) const {
@@ -94,7 +112,7 @@ struct TileBlock {
       barrier_expect(full + 8 * s, stage_bytes + (s == 0 ? scale_bytes : 0));
       load_weights(s, out, first_step + s);
     }
-    if (from == 0) copy_bulk(base + S::kScales, args.matmul.scale + out, scale_bytes, full);
+    if (from == 0) load_scales(base + S::kScales, out, scale_bytes, full);
   }
 
   // By all threads: barriers, and the first copies of weights, before the block's threads meet.

@@ -47,9 +47,11 @@ inline CUresult residuals_map(Encode encode, CUtensorMap* map, void* residuals, 
 }
 
 template <MatmulKind kKind, Tile kTile>
-cudaError_t launch_tile(cudaStream_t stream, const Chip& chip, const MatmulArgs& args) {
+cudaError_t launch_tile(cudaStream_t stream, const Chip& chip, const MatmulArgs& args, const GateRows& gate = {},
+                        float* most = nullptr) {
   using S = Shape<kKind, kTile.rows, kTile.outs, kTile.split>;
-  static_assert(S::kGroups % kTile.share == 0);
+  constexpr int kCopies = S::kIsGated ? 2 : kTile.share;  // as TileBlock has it
+  static_assert(S::kGroups % kCopies == 0);
   if (kTile.split > pieces(args.in, kStepBytes))
     return cudaErrorInvalidConfiguration;                                 // a block would have nothing to add up
   const int32_t copied_rows = min(pieces(args.rows, 8) * 8, kTile.rows);  // swizzling goes by eight
@@ -59,13 +61,14 @@ cudaError_t launch_tile(cudaStream_t stream, const Chip& chip, const MatmulArgs&
                        pieces(args.out, kTile.outs),
                        copied_rows,
                        stages,
-                       S::kBehindNorm ? min(S::begun_stages(copied_rows), stages) : stages};
+                       S::kBehindNorm ? min(S::begun_stages(copied_rows), stages) : stages,
+                       gate,
+                       most};
   CUtensorMap rows, weights, residuals{};
   const auto encode = reinterpret_cast<Encode>(chip.encode_tensor_map);
   // A copy fills rows beyond the map's last one with zeros, which takes longer than reading rows that are not used.
   if (rows_map(encode, &rows, args.a, max(args.rows, args.room), args.in, copied_rows) != CUDA_SUCCESS ||
-      weights_map(encode, &weights, args.weight, args.out, args.in, S::kGroup, S::kGroups / kTile.share) !=
-          CUDA_SUCCESS ||
+      weights_map(encode, &weights, args.weight, args.out, args.in, S::kGroup, S::kGroups / kCopies) != CUDA_SUCCESS ||
       (S::kThroughRing &&
        residuals_map(encode, &residuals, args.result, args.rows, args.out, kTile.outs) != CUDA_SUCCESS))
     return cudaErrorInvalidValue;

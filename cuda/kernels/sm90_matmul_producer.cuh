@@ -75,8 +75,7 @@ class TileProducer {
   __device__ __forceinline__ void load_scales(int32_t out) {
     const uint32_t bytes = static_cast<uint32_t>(min(kOuts, b_.args.matmul.out - out)) * 4;
     barrier_expect_more(b_.full + 8 * stage_, bytes);
-    copy_bulk(b_.base + S::kScales + (scales_ ^= 1) * kOuts * 4, b_.args.matmul.scale + out, bytes,
-              b_.full + 8 * stage_);
+    b_.load_scales(b_.base + S::kScales + (scales_ ^= 1) * kOuts * 4, out, bytes, b_.full + 8 * stage_);
   }
 
   // Residuals of a unit, to the stages after its steps; results replace them there and are stored when their stage is

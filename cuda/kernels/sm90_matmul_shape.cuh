@@ -6,6 +6,7 @@
 
 #include "../kernels.hpp"
 #include "../launch/tiles.hpp"
+#include "gated_matmul.hpp"
 
 namespace kaiju::cuda {
 namespace sm90 {
@@ -16,6 +17,9 @@ struct TileArgs {
   int32_t copied_rows;           // of a row tile; fewer than its rows where there is only one row tile
   int32_t stages;                // of the ring, where its size depends on the rows (Shape::kFits)
   int32_t begun;                 // of these: stages whose weights are copied before the inputs are there
+  // Of MatmulKind::kGated alone, whose `out` are gate's outputs and then as many of up.
+  GateRows gate = {};
+  float* most = nullptr;  // [rows, out_tiles]
 };
 
 template <MatmulKind kKind>
@@ -23,7 +27,9 @@ constexpr bool kAdds = kKind == MatmulKind::kAddLinear || kKind == MatmulKind::k
 
 template <MatmulKind kKind, int kRows, int kOuts, int kSplit>
 struct Shape {
+  static constexpr bool kIsGated = kKind == MatmulKind::kGated;  // half of a tile's outputs are gate's, half are up's
   static_assert(kRows % 64 == 0 && kOuts % 16 == 0);
+  static_assert(!kIsGated || (kSplit == 1 && kOuts % (2 * kGateBlock) == 0));
 
   // ---- threads ----
   static constexpr int kOutputs = kOuts;
@@ -70,7 +76,7 @@ struct Shape {
   static constexpr bool kFits = kRows == 64;
   // Whether a norm comes right before: its rows arrive late when many weights are being copied, so only so many KiB of
   // weights on a multiprocessor are copied first (measured: docs/kernels/matmul_hopper.md).
-  static constexpr bool kBehindNorm = kFits && (kKind == MatmulKind::kLinear || kKind == MatmulKind::kUp);
+  static constexpr bool kBehindNorm = kFits && (kKind == MatmulKind::kLinear || kKind == MatmulKind::kUp || kIsGated);
   static constexpr int begun_stages(int rows) { return (160 - rows) * 1024 / kBlocks / kWeightBytes; }
 
   // ---- shared memory ----

@@ -22,6 +22,18 @@ std::vector<PackedMatmul> packed_matmuls_of(const ModelConfig& config, int32_t l
   return all;
 }
 
+std::vector<MatmulShape> gate_shapes(const ModelConfig& config) {
+  std::vector<MatmulShape> shapes;
+  if (config.arithmetic() != 2 || !is_gated(config.shape)) return shapes;
+  for (int32_t layer = 0; layer < static_cast<int32_t>(config.layers.size()); ++layer)
+    for (const PackedMatmul& matmul : packed_matmuls_of(config, layer))
+      if (matmul.input == Site::kFfnIn && std::none_of(shapes.begin(), shapes.end(), [&](const MatmulShape& shape) {
+            return shape.out == matmul.out && shape.in == matmul.in;
+          }))
+        shapes.push_back({matmul.out, matmul.in});
+  return shapes;
+}
+
 std::vector<MatmulShape> matmul_shapes(const ModelConfig& config, int32_t tokens) {
   std::vector<MatmulShape> shapes;
   const auto add = [&](int32_t out, int32_t in, bool behind_attention = false) {

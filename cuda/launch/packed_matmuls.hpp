@@ -22,4 +22,7 @@ std::vector<PackedMatmul> packed_matmuls_of(const ModelConfig& config, int32_t l
 // of; 0: the whole vocabulary.
 std::vector<MatmulShape> matmul_shapes(const ModelConfig& config, int32_t tokens = 0);
 
+// Of the matmuls of gate and up together in version 2 of the arithmetic, each once; none where the model has no gate.
+std::vector<MatmulShape> gate_shapes(const ModelConfig& config);
+
 }  // namespace kaiju::cuda

@@ -7,6 +7,9 @@
 #include <bit>
 #include <cmath>
 #include <iterator>
+#include <utility>
+
+#include "gate_tiles.hpp"
 
 namespace kaiju::cuda {
 namespace {
@@ -31,6 +34,9 @@ constexpr double kBehind = 4.0;
 // us for which a block waits that needs a multiprocessor of its own: with up to 16 rows, and after attention, the
 // kernel before it frees half of one here and there, seldom a whole one.
 constexpr double kAlone = 1.0;
+// us by which the kernel that makes bytes of gated values is at least shorter than the one that gates sums, of few
+// rows: with the matmul before them the two forms are 3.7 us apart for one row, 7.0 for 16 (kaiju-bench-gate).
+constexpr double kGateKernel = 3.0;
 
 // us of reading the weights once: 4.4 TB/s by 132 multiprocessors.
 double memory_time(int32_t out, int32_t in, int32_t multiprocessors) {
@@ -81,24 +87,53 @@ bool serves(const Tile& tile, int32_t rows, int32_t in) {
   return rows > 64 && (tile.share == 1 || rows > tile.rows);
 }
 
+struct TimedTile {
+  Tile tile;
+  double time;  // us
+};
+// The fastest of kSm90Tiles that `is_candidate`, if it is faster than `other`; else that.
+template <class IsCandidate>
+TimedTile fastest(const Chip& chip, int32_t rows, const MatmulShape& shape, TimedTile other,
+                  const IsCandidate& is_candidate) {
+  const double memory = memory_time(shape.out, shape.in, chip.multiprocessors);
+  for (size_t i = 0; i < std::size(kSm90Tiles); ++i) {
+    if (!serves(kSm90Tiles[i], rows, shape.in) || !is_candidate(kSm90Tiles[i])) continue;
+    const double time = tile_time(kSm90Tiles[i], kCosts[i], rows, shape, chip.multiprocessors, memory);
+    if (time < other.time) other = {kSm90Tiles[i], time};
+  }
+  return other;
+}
+// Of more than one row, where kSm90 can compute the shape.
+TimedTile fastest_of_all(const Chip& chip, int32_t rows, const MatmulShape& shape) {
+  const double skinny = skinny_serves(rows, shape.out, shape.in)
+                            ? skinny_time(rows, memory_time(shape.out, shape.in, chip.multiprocessors))
+                            : HUGE_VAL;
+  const Tile plain{rows <= kSkinnyRows ? Path::kSkinny : Path::kTiled};
+  return fastest(chip, rows, shape, {plain, skinny}, [](const Tile&) { return true; });
+}
+
 }  // namespace
 
 Tile choose_tile(const Chip& chip, int32_t rows, const MatmulShape& shape) {
-  const int32_t out = shape.out, in = shape.in;
   const Tile plain{rows <= kSkinnyRows ? Path::kSkinny : Path::kTiled};
 #if !defined(KAIJU_CUDA_SM90A)
   return plain;
 #endif
-  if (rows == 1 || !sm90_matmul_fits(chip, out, in)) return plain;
-  const double memory = memory_time(out, in, chip.multiprocessors);
-  Tile best = plain;
-  double least = skinny_serves(rows, out, in) ? skinny_time(rows, memory) : HUGE_VAL;
-  for (size_t i = 0; i < std::size(kSm90Tiles); ++i) {
-    if (!serves(kSm90Tiles[i], rows, in)) continue;
-    const double time = tile_time(kSm90Tiles[i], kCosts[i], rows, shape, chip.multiprocessors, memory);
-    if (time < least) best = kSm90Tiles[i], least = time;
-  }
-  return best;
+  if (rows == 1 || !sm90_matmul_fits(chip, shape.out, shape.in)) return plain;
+  return fastest_of_all(chip, rows, shape).tile;
+}
+
+std::optional<Tile> choose_gate_tile(const Chip& chip, int32_t rows, const MatmulShape& shape) {
+#if !defined(KAIJU_CUDA_SM90A)
+  return {};
+#endif
+  if (!sm90_matmul_fits(chip, shape.out, shape.in) || shape.out % 128 != 0) return {};
+  const TimedTile gated = fastest(chip, rows, shape, {{}, HUGE_VAL}, gates);
+  if (gated.time == HUGE_VAL) return {};
+  // What it saves: the sums are not read again, in f32 [rows, out].
+  const double saved = kGateKernel + memory_time(rows, 4 * shape.out, chip.multiprocessors);
+  if (rows > 1 && gated.time > fastest_of_all(chip, rows, shape).time + saved) return {};
+  return gated.tile;
 }
 
 std::vector<int32_t> rows_of_all_tiles(const Chip& chip, std::span<const MatmulShape> shapes, int32_t most) {
@@ -110,6 +145,24 @@ std::vector<int32_t> rows_of_all_tiles(const Chip& chip, std::span<const MatmulS
       const Tile tile = choose_tile(chip, rows, shapes[i]);
       if (std::find(seen[i].begin(), seen[i].end(), tile) != seen[i].end()) continue;
       seen[i].push_back(tile);
+      wanted = true;
+    }
+    if (wanted) counts.push_back(rows);
+  }
+  return counts;
+}
+
+std::vector<int32_t> rows_of_gate_tiles(const Chip& chip, std::span<const MatmulShape> shapes, int32_t most) {
+  using Form = std::pair<bool, Tile>;  // whether it gates
+  std::vector<int32_t> counts;
+  std::vector<std::vector<Form>> seen(shapes.size());
+  for (int32_t rows = 1; rows <= most; ++rows) {
+    bool wanted = false;
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      const std::optional<Tile> gated = choose_gate_tile(chip, rows, shapes[i]);
+      const Form form{gated.has_value(), gated ? *gated : choose_tile(chip, rows, shapes[i])};
+      if (std::find(seen[i].begin(), seen[i].end(), form) != seen[i].end()) continue;
+      seen[i].push_back(form);
       wanted = true;
     }
     if (wanted) counts.push_back(rows);

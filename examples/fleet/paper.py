@@ -307,10 +307,26 @@ def share_of_busiest(told, servers):
     return max(collections.Counter(one.server for one in told).values()) * len(servers) / len(told)
 
 
+def processors_of(arguments):
+    """Those of each server, and those of the clients; all may have all unless asked otherwise."""
+    all_of_them, own, count = sorted(os.sched_getaffinity(0)), arguments.own_processors, arguments.servers
+    if own == 0:
+        return [all_of_them] * count, all_of_them
+    if len(all_of_them) <= own * count:
+        raise files.Refused(f"{count} servers with {own} processors each leave none of {len(all_of_them)} for the clients")
+    return [all_of_them[i * own : (i + 1) * own] for i in range(count)], all_of_them[own * count :]
+
+
 def compare(arguments):
+    places, rest_of_them = processors_of(arguments)
     tell("timing steps of one core")
+    os.sched_setaffinity(0, places[0])  # what is started from here on inherits it
     machine = measured_steps(arguments)
-    servers = [Server(arguments.server, arguments.model, "--max-running", str(SLOTS), "--cache-mib", "64") for _ in range(arguments.servers)]
+    servers = []
+    for place in places:
+        os.sched_setaffinity(0, place)
+        servers.append(Server(arguments.server, arguments.model, "--max-running", str(SLOTS), "--cache-mib", "64"))
+    os.sched_setaffinity(0, rest_of_them)
     router = None if arguments.no_router else Router([server.address for server in servers])
     rows = []
     try:
@@ -354,6 +370,7 @@ def main():
         ("characters", 200, int, "chosen by Zipf's law"),
         ("chats", 600, int, "under way"),
         ("max-tokens", 24, int, "of a reply"),
+        ("own-processors", 0, int, "that each server has for itself; 0: servers and clients share all"),
         ("seed", 1, int, "of the load"),
     ]:
         parser.add_argument("--" + name, type=kind, default=value, metavar="N", help=f"{text} ({value:g})")

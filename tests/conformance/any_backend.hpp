@@ -3,8 +3,8 @@
 #pragma once
 
 #include <memory>
-#include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "kaiju/backend/backend.hpp"
 
@@ -18,7 +18,6 @@ class AnyBackend {
   virtual void embed(const Matrix& table, const float* scale, std::span<const int32_t> tokens, arith::bf16* x) = 0;
   virtual void norm(const NormArgs& norm) = 0;
   virtual void linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) = 0;
-  virtual bool multiplies_wide_rows() const = 0;
   virtual void wide_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) = 0;
   virtual void up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h) = 0;
   virtual void add_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, arith::bf16* x) = 0;
@@ -37,6 +36,7 @@ class AnyBackend {
   virtual void quantise_rows(const QuantiseRows& args) = 0;
   virtual void gate_rows(const GateRows& args) = 0;
   virtual void add_rows(const AddRows& args) = 0;
+  virtual void add_norm_rows(const AddRows& args, const NormRows& norm) = 0;  // of the same residual stream
   virtual void logit_rows(const LogitRows& args) = 0;
   virtual void query_rows(const QueryRows& args) = 0;
   virtual void append_rows(const KeyValueRows& args, const Batch& batch, const KvSlot& kv) = 0;
@@ -56,12 +56,18 @@ class Held final : public AnyBackend {
   void linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) override {
     backend_->linear(w, a, rows, scale, out);
   }
-  bool multiplies_wide_rows() const override { return MultipliesWideRows<B>; }
   void wide_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) override {
-    if constexpr (MultipliesWideRows<B>)
+    if constexpr (MultipliesWideRows<B>) {
       backend_->wide_linear(w, a, rows, scale, out);
-    else
-      throw std::logic_error(name_ + " multiplies no wide rows");
+    } else {  // as the forward pass does it
+      const auto width = static_cast<size_t>(w.out), count = static_cast<size_t>(rows) * width;
+      std::vector<float> sums(2 * count);
+      linear(w, a, 2 * rows, scale, sums.data());
+      for (size_t i = 0; i < count; ++i) {
+        const float* high = sums.data() + i / width * 2 * width + i % width;
+        out[i] = arith::fma(256.0f, high[0], high[width]);
+      }
+    }
   }
   void up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h) override {
     backend_->up(w, a, rows, alpha, h);
@@ -100,6 +106,11 @@ class Held final : public AnyBackend {
   }
   void add_rows(const AddRows& args) override {
     if constexpr (ScaledBackend<B>) backend_->add_rows(args);
+  }
+  void add_norm_rows(const AddRows& args, const NormRows& norm) override {
+    if constexpr (requires { backend_->add_norm_rows(args, norm); }) return backend_->add_norm_rows(args, norm);
+    add_rows(args);
+    norm_rows(norm);
   }
   void logit_rows(const LogitRows& args) override {
     if constexpr (ScaledBackend<B>) backend_->logit_rows(args);

@@ -48,6 +48,35 @@ struct Fused : ReferenceBackend {
   std::vector<int8_t> bytes_;
 };
 static_assert(FusesNorms<Fused> && ProjectsPacked<Fused>);
+
+// Likewise of version 2 of the arithmetic.
+struct FusedRows : Fused {
+  int32_t gated = 0;
+
+  void add_norm_rows(const AddRows& add, const NormRows& norm) {
+    ++fused;
+    add_rows(add);
+    norm_rows(norm);
+  }
+  void project_rows(const QueryRows& queries, const KeyValueRows& kept, const Batch& batch, const KvSlot& kv) {
+    ++projected;
+    append_rows(kept, batch, kv);
+    query_rows(queries);
+  }
+  void linear_gate_rows(const Linear& packed, const int8_t* a, const GateRows& args) {
+    ++gated;
+    linear(packed, a, args.rows, packed.scale, args.gates.sums);
+    std::vector<float> ups;  // the reference overwrites them, without a stride
+    for (int32_t row = 0; row < args.rows; ++row) {
+      const float* first = args.ups.sums + int64_t{row} * args.ups.stride;
+      ups.insert(ups.end(), first, first + args.ups.width);
+    }
+    GateRows own = args;
+    own.ups.sums = ups.data(), own.ups.stride = 0;
+    gate_rows(own);
+  }
+};
+static_assert(scaled::GatesMatmuls<FusedRows> && !scaled::GatesMatmuls<Fused>);
 static_assert(!FusesNorms<ReferenceBackend> && !ProjectsPacked<ReferenceBackend>);
 
 // Memory of matrices that are packed as a device would.
@@ -55,24 +84,27 @@ struct Packed {
   std::vector<std::vector<int8_t>> weights;
   std::vector<std::vector<float>> scales;
 
-  Linear pack(std::initializer_list<const Linear*> parts) {
+  // `moves`: the parts become parts of the whole.
+  Linear pack(std::initializer_list<Linear*> parts, bool moves = false) {
     std::vector<int8_t>& weight = weights.emplace_back();
     std::vector<float>& scale = scales.emplace_back();
     Linear whole = **parts.begin();
     whole.out = 0, whole.row_sum = nullptr;
-    for (const Linear* part : parts) {
+    for (Linear* part : parts) {
       weight.insert(weight.end(), part->weight, part->weight + int64_t{part->out} * part->in);
       scale.insert(scale.end(), part->scale, part->scale + part->out);
       whole.out += part->out;
     }
     whole.weight = weight.data(), whole.scale = scale.data();
+    const int8_t* next = weight.data();
+    for (Linear* part : parts)
+      if (moves) part->weight = next, next += int64_t{part->out} * part->in;
     return whole;
   }
 };
 
 struct Results {
-  std::vector<arith::bf16> x;
-  std::vector<std::byte> cache;
+  std::vector<std::byte> x, cache;
   std::vector<float> logits, products;
 };
 
@@ -89,28 +121,38 @@ Results run(B& backend, const Weights& model, int32_t rows) {
   const Batch batch{rows, tokens, positions, {&segment, 1}, row_segment};
 
   Results results;
-  const int64_t block_bytes = int64_t{2} * kBlockTokens * config.kv_width();
-  results.cache.assign(static_cast<size_t>(config.kv_slot_count * 2 * block_bytes), std::byte{0x5A});
+  const bool is_scaled = config.arithmetic() == 2;
   std::vector<KvSlot> slots;
+  int64_t bytes = 0;
   for (int32_t s = 0; s < config.kv_slot_count; ++s) {
-    const LayerConfig& owner = config.layers[config.owner_of(s)];
-    slots.push_back({results.cache.data() + s * 2 * block_bytes, block_bytes, 0, config.n_kv_heads, config.head_dim,
-                     owner.window > 0 ? BlockKind::kWindow : BlockKind::kGlobal, owner.window});
+    const int32_t owner = config.owner_of(s), kv_heads = config.kv_heads_of(owner),
+                  head_dim = config.head_dim_of(owner);
+    const int64_t block_bytes = kv_heads * KvSlot::head_bytes(head_dim, is_scaled);
+    const int32_t window = config.layers[static_cast<size_t>(owner)].window;
+    slots.push_back({nullptr, block_bytes, 0, kv_heads, head_dim, window > 0 ? BlockKind::kWindow : BlockKind::kGlobal,
+                     window, is_scaled});
+    bytes += 2 * block_bytes;
   }
-  std::vector<arith::CosSin> angles;
-  for (const int32_t position : positions)
-    for (const uint64_t frequency : model.rope[0])
-      angles.push_back(arith::cos_sin(static_cast<uint64_t>(position), frequency));
+  results.cache.assign(static_cast<size_t>(bytes), std::byte{0x5A});
+  std::byte* pool = results.cache.data();
+  for (KvSlot& slot : slots) slot.pool = pool, pool += 2 * slot.block_bytes;
+  std::vector<std::vector<arith::CosSin>> angles;
+  for (const std::vector<uint64_t>& table : model.rope) {
+    std::vector<arith::CosSin>& of_table = angles.emplace_back();
+    for (const int32_t position : positions)
+      for (const uint64_t frequency : table)
+        of_table.push_back(arith::cos_sin(static_cast<uint64_t>(position), frequency));
+  }
 
   Workspace workspace;
   std::vector<std::vector<std::byte>> memory;
   for (const RoomSize& size : rooms_of(config, ProjectsPacked<B>))
-    workspace[size.room] = memory.emplace_back(count * size.row_bytes).data();
-  workspace.angles = {angles.data()};
+    workspace[size.room] =
+        memory.emplace_back((size.rows > 0 ? static_cast<size_t>(size.rows) : count) * size.row_bytes).data();
+  for (std::vector<arith::CosSin>& table : angles) workspace.angles.push_back(table.data());
   forward(backend, model, slots, batch, workspace);
   const auto* x = workspace.at<std::byte>(Room::kStream);
-  const auto* stream = workspace.at<arith::bf16>(Room::kStream);
-  results.x.assign(stream, stream + count * static_cast<size_t>(config.d_model));
+  results.x.assign(x, x + count * stream_bytes(config));
   results.logits.resize(count * static_cast<size_t>(config.vocab_size));
   results.products.resize(count * config.labels.size());
   logits(backend, model, workspace, x, rows, results.logits.data());
@@ -145,10 +187,42 @@ TEST_CASE("fused norms and packed projections give the bits of the separate oper
     for (LayerWeights& layer : model.layers) layer.packed = {};
     CHECK(backend.projected == 3);
     CHECK(backend.fused == 3 + 3 + 2);  // projections, feed-forwards, logits and scores: no norm goes alone
-    CHECK(differences(found.x, expected.x) == 0);
+    CHECK(found.x == expected.x);
     CHECK(found.cache == expected.cache);
     CHECK(differences(found.logits, expected.logits) == 0);
     CHECK(differences(found.products, expected.products) == 0);
+  }
+}
+
+TEST_CASE("in version 2 of the arithmetic packed matrices and fused rows give the bits of the separate operations") {
+  ModelConfig config = small_config_of(2, "fused-2");
+  config.labels = {"one", "two", "three"};
+  Result<Weights> made = Weights::from(random_checkpoint(config, 6));
+  REQUIRE(made.ok());
+  Weights& model = *made;
+  const std::vector<int32_t> row_counts = {1, 60};
+  std::vector<Results> expected;
+  ReferenceBackend reference;
+  for (const int32_t rows : row_counts) expected.push_back(run(reference, model, rows));
+
+  Packed memory;
+  for (LayerWeights& layer : model.layers) {
+    Linear *q = &layer[Matmul::kQ], *k = &layer[Matmul::kK], *v = &layer[Matmul::kV];
+    layer.packed[static_cast<size_t>(Site::kAttentionIn)] =
+        layer.owns_slot ? memory.pack({q, k, v}, true) : memory.pack({q}, true);
+    layer.packed[static_cast<size_t>(Site::kFfnIn)] = memory.pack({&layer[Matmul::kGate], &layer[Matmul::kUp]}, true);
+  }
+  for (size_t i = 0; i < row_counts.size(); ++i) {
+    CAPTURE(row_counts[i]);
+    FusedRows backend;
+    const Results found = run(backend, model, row_counts[i]);
+    CHECK(backend.projected == 2);
+    CHECK(backend.gated == 3);
+    CHECK(backend.fused == 3 + 2);  // each addition but the last is one with the next norm
+    CHECK(found.x == expected[i].x);
+    CHECK(found.cache == expected[i].cache);
+    CHECK(differences(found.logits, expected[i].logits) == 0);
+    CHECK(differences(found.products, expected[i].products) == 0);
   }
 }
 

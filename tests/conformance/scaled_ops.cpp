@@ -232,6 +232,51 @@ TEST_CASE("outputs are added to the residual stream with the reference's bits, n
   });
 }
 
+TEST_CASE(
+    "an addition and the norm behind it have the reference's bits, whether or not a block of threads holds a row") {
+  repeat(2 * kCases, [](Random& random) {
+    const int32_t rows = random.between(1, 40),
+                  width = random.chance(20) ? random.pick({4096, 8192, 8256, 12'288}) : width_of(random);
+    const OwnedOutputs y(random, rows, width);
+    const std::vector<float> x = rows_of(random, rows, width), gain = gain_of(random, width),
+                             output_gain = gain_of(random, width);
+    const OwnedQuantiser to(random, rows, width, true);
+    AddRows add;
+    add.rows = rows;
+    add.norms = random.chance(50);
+    add.gain = data_or_null(output_gain);
+    add.eps = 1e-6f;
+    add.factor = random.pick({1.0f, 1.0f, 0.3f, -1.25f});
+    add.bf16 = random.chance(50);
+    NormRows norm;
+    norm.rows = rows;
+    norm.width = width;
+    norm.eps = random.pick({1e-5f, 1e-12f, 1.0f});
+    norm.gain = data_or_null(gain);
+    INFO("rows " << rows << ", width " << width << ", hadamard " << to.shape.hadamard << ", wide " << to.shape.wide
+                 << ", outputs normed " << add.norms);
+    check([&](auto& backend) {
+      Written written = to.written(x.size());
+      std::copy(x.begin(), x.end(), written.floats.begin());
+      std::vector<float> sums, scratch(x.size());
+      AddRows own = add;
+      own.y = y.view(sums);
+      own.x = written.floats.data();
+      NormRows own_norm = norm;
+      own_norm.x = own.x;
+      own_norm.scratch = scratch.data();
+      own_norm.to = to.to(written);
+      if constexpr (requires { backend.add_norm_rows(own, own_norm); }) {
+        backend.add_norm_rows(own, own_norm);
+      } else {
+        backend.add_rows(own);
+        backend.norm_rows(own_norm);
+      }
+      return written;
+    });
+  });
+}
+
 TEST_CASE("logits have the reference's bits: of one byte or two, capped or not, in place or not, of any number") {
   repeat(3 * kCases, [](Random& random) {
     const int32_t rows = random.between(1, 20), width = random.chance(50) ? random.between(1, 70) : width_of(random);

@@ -56,6 +56,19 @@ TEST_CASE("in version 2 of the arithmetic gate and up form one matmul, too, and 
   for (const MatmulShape& shape : matmul_shapes(config)) CHECK(!shape.behind_attention);
 }
 
+TEST_CASE("matmuls of gate and up are listed once for each width, and none of a model without a gate") {
+  ModelConfig config = two_layers_on_a_slot();
+  CHECK(gate_shapes(config).empty());
+  config.shape.activations = Activations::kTokenScales;
+  config.shape.ffn = Ffn::kSquaredRelu;
+  CHECK(gate_shapes(config).empty());
+  config.shape.ffn = Ffn::kGatedGelu;
+  const std::vector<MatmulShape> shapes = gate_shapes(config);
+  REQUIRE(shapes.size() == 1);
+  CHECK(shapes[0].out == 2 * 3072);
+  CHECK(shapes[0].in == 1024);
+}
+
 TEST_CASE("the list of a model's matmul shapes has each shape once") {
   ModelConfig config = two_layers_on_a_slot();
   const auto shapes = [&] {

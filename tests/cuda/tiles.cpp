@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "catch.hpp"
+#include "cuda/launch/gate_tiles.hpp"
 
 namespace kaiju::cuda {
 namespace {
@@ -453,6 +454,59 @@ TEST_CASE(
 TEST_CASE("thread blocks of o that are too many to fit beside attention's take a multiprocessor each") {
   for (const int32_t rows : {2, 16, 17, 33, 64})
     CHECK(choose_tile(hopper(132), rows, {7168, 7168, true}) == Tile{Path::kSm90, 64, 112, 2, 1});
+}
+
+// d_ff and d_model of Llama 3.1 8B and Gemma 3 12B, and narrower ones.
+constexpr MatmulShape kGateShapes[] = {{2 * 14336, 4096}, {2 * 15360, 3840}, {2 * 8192, 2048},
+                                       {2 * 4864, 896},   {2 * 1536, 576},   {2 * 64, 64}};
+
+TEST_CASE("a tile that gates can run, and has whole blocks of both matrices") {
+  for (const int32_t multiprocessors : {1, 78, 114, 132, 192})
+    for (const MatmulShape& shape : kGateShapes)
+      for (const int32_t rows : {1, 2, 8, 17, 33, 64, 65, 128, 129, 200, 257, 1000, 4096, 8192, 32768}) {
+        const std::optional<Tile> tile = choose_gate_tile(hopper(multiprocessors), rows, shape);
+        if (!tile) continue;
+        CAPTURE(multiprocessors, shape.out, shape.in, rows, tile->rows, tile->outs, tile->split, tile->share);
+        REQUIRE(std::find(std::begin(kSm90Tiles), std::end(kSm90Tiles), *tile) != std::end(kSm90Tiles));
+        REQUIRE(tile->split == 1);
+        REQUIRE(tile->outs / 2 % 64 == 0);
+        REQUIRE((tile->rows == 64) == (rows <= 64));
+        REQUIRE((tile->share == 1 || rows > tile->rows));
+      }
+}
+
+TEST_CASE("at the shapes of open models every step gates in its matmul") {
+  for (size_t i = 0; i < 2; ++i)
+    for (int32_t rows = 1; rows <= 8192; ++rows) {
+      CAPTURE(kGateShapes[i].out, rows);
+      REQUIRE(choose_gate_tile(hopper(132), rows, kGateShapes[i]).has_value());
+    }
+}
+
+TEST_CASE("other chips, and columns that are no multiple of a block, gate in a kernel of their own") {
+  CHECK(!choose_gate_tile({80, 108, nullptr}, 64, kGateShapes[0]));
+  CHECK(!choose_gate_tile({90, 132, nullptr}, 64, kGateShapes[0]));  // a driver without tensor maps
+  CHECK(!choose_gate_tile(hopper(132), 64, {2 * 96, 576}));
+  CHECK(!choose_gate_tile(hopper(132), 64, {2 * 64, 96}));
+}
+
+TEST_CASE("the steps that load the kernels use every tile that gates, and every tile beside it that does not") {
+  for (const int32_t most : {1, 3, 300, 4096}) {
+    const std::vector<int32_t> counts = rows_of_gate_tiles(hopper(132), kGateShapes, most);
+    CHECK(std::is_sorted(counts.begin(), counts.end()));
+    CHECK(counts.front() == 1);
+    CHECK(counts.size() <= 64);
+    const auto form = [](int32_t rows, const MatmulShape& shape) {
+      const std::optional<Tile> gated = choose_gate_tile(hopper(132), rows, shape);
+      return std::pair(gated.has_value(), gated ? *gated : choose_tile(hopper(132), rows, shape));
+    };
+    for (const MatmulShape& shape : kGateShapes)
+      for (int32_t rows = 1; rows <= most; ++rows) {
+        CAPTURE(most, rows, shape.out, shape.in);
+        REQUIRE(std::any_of(counts.begin(), counts.end(),
+                            [&](int32_t count) { return form(count, shape) == form(rows, shape); }));
+      }
+  }
 }
 
 TEST_CASE("chips and shapes without wgmma kernels get the kernels that run on every chip") {

@@ -12,6 +12,13 @@
 
 namespace kaiju::scaled {
 
+// A backend that FusesRows and computes gate and up of a feed-forward as one operation: linear() of the packed matrix,
+// gate's rows and then up's, with its outputs at args.gates.sums, and then gate_rows(args). What lies at the sums
+// afterwards is undefined.
+template <class B>
+concept GatesMatmuls = FusesRows<B> && requires(B& backend, const Linear& packed, const int8_t* a,
+                                                const GateRows& args) { backend.linear_gate_rows(packed, a, args); };
+
 // The quantiser of a matmul's input. `step` is the constant step of the site, or 0; `is_middle` says whether the site
 // is one of those whose values are rounded to bf16 first, unless the shape says otherwise.
 inline Quantiser quantiser(const LayerShape& shape, const Workspace& w, float step, bool is_middle = false) {
@@ -49,19 +56,24 @@ struct Reader {
   float* sums;  // if the backend has packed matrices, that of the first reader is room for the outputs of all
 };
 
+// Where the outputs of all matrices that read `site` lie when they are multiplied as one.
+inline void place_all(const LayerWeights& layer, Site site, std::initializer_list<Reader> readers, const Workspace& w) {
+  const Linear& packed = layer.packed_at(site);
+  for (const Reader& reader : readers) {
+    const Linear& matrix = layer[reader.matmul];
+    *reader.y = outputs(matrix, w, readers.begin()->sums + (matrix.weight - packed.weight) / matrix.in);
+    reader.y->stride = packed.out;
+  }
+}
+
 // Multiplies the bytes in Room::kBytes by all matrices that read `site`.
 template <ScaledBackend B>
 void multiply_all(B& backend, const LayerWeights& layer, Site site, std::initializer_list<Reader> readers, int32_t rows,
                   const Workspace& w) {
   if constexpr (FusesRows<B>) {
     const Linear& packed = layer.packed_at(site);
-    float* const sums = readers.begin()->sums;
-    backend.linear(packed, w.at<int8_t>(Room::kBytes), rows, packed.scale, sums);
-    for (const Reader& reader : readers) {
-      const Linear& matrix = layer[reader.matmul];
-      *reader.y = outputs(matrix, w, sums + (matrix.weight - packed.weight) / matrix.in);
-      reader.y->stride = packed.out;
-    }
+    backend.linear(packed, w.at<int8_t>(Room::kBytes), rows, packed.scale, readers.begin()->sums);
+    place_all(layer, site, readers, w);
   } else {
     for (const Reader& reader : readers) *reader.y = multiply(backend, layer[reader.matmul], rows, w, reader.sums);
   }
@@ -193,13 +205,18 @@ void feed_forward(B& backend, const Weights& model, const LayerWeights& layer, i
   args.gate = gate_of(shape);
   const Reader gate{Matmul::kGate, &args.gates, w.at<float>(Room::kGate)},
       up{Matmul::kUp, &args.ups, w.at<float>(Room::kUp)};
-  if (is_gated(shape))
-    multiply_all(backend, layer, Site::kFfnIn, {gate, up}, rows, w);
-  else
-    multiply_all(backend, layer, Site::kFfnIn, {up}, rows, w);
   args.rows = rows;
   args.to = quantiser(shape, w, layer.step(Vector::kFfnMidStep), true);
-  backend.gate_rows(args);
+  if (!is_gated(shape)) {
+    multiply_all(backend, layer, Site::kFfnIn, {up}, rows, w);
+    backend.gate_rows(args);
+  } else if constexpr (GatesMatmuls<B>) {
+    place_all(layer, Site::kFfnIn, {gate, up}, w);
+    backend.linear_gate_rows(layer.packed_at(Site::kFfnIn), w.at<int8_t>(Room::kBytes), args);
+  } else {
+    multiply_all(backend, layer, Site::kFfnIn, {gate, up}, rows, w);
+    backend.gate_rows(args);
+  }
   add(backend, model, multiply(backend, layer[Matmul::kDown], rows, w, w.at<float>(Room::kQ)), shape.norms_after,
       layer[Vector::kFfnPostGain], has_layer_inputs(shape) ? 1.0f : layer.config.factor, rows, w, next);
 }
