@@ -95,7 +95,8 @@ void print_table(const Ceilings& ceilings, const std::vector<Line>& lines);
 void print_memory(const GpuMemory& memory);
 std::string to_json(const Ceilings& ceilings, const std::vector<Line>& lines, const GpuMemory& memory = {});
 
-// Subcommands. `status` becomes the exit status: 1 when an answer is wrong.
+// Subcommands. `status` becomes the exit status: 1 when an answer is wrong. Each has a namespace of its own, so that
+// quick builds can compile them together.
 void add_ops(CLI::App& app, int& status);
 void add_step(CLI::App& app, int& status);      // bench/step.cpp
 void add_cache(CLI::App& app, int& status);     // bench/cache.cpp

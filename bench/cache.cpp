@@ -17,6 +17,7 @@
 #include "kaiju/run/slots.hpp"
 
 namespace kaiju::bench {
+namespace cache_command {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -196,8 +197,10 @@ int run(const Options& options) {
 }
 
 }  // namespace
+}  // namespace cache_command
 
 void add_cache(CLI::App& app, int& status) {
+  using namespace cache_command;
   const auto options = std::make_shared<Options>();
   CLI::App* command =
       app.add_subcommand("cache", "times the prefix cache's bookkeeping and compares it with goals; needs no model");

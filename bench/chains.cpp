@@ -15,6 +15,7 @@
 #include "kaiju/base/float_state.hpp"
 
 namespace kaiju::bench {
+namespace chains_command {
 namespace {
 
 struct Options {
@@ -143,8 +144,10 @@ int run(const Options& options) {
 }
 
 }  // namespace
+}  // namespace chains_command
 
 void add_chains(CLI::App& app, int& status) {
+  using namespace chains_command;
   auto options = std::make_shared<Options>();
   CLI::App* command =
       app.add_subcommand("chains", "times chains of samplers on the CPU and compares them with goals; needs no model");

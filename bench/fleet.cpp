@@ -15,6 +15,7 @@
 #include "examples/tools/standard_streams.hpp"
 
 namespace kaiju::bench {
+namespace fleet_command {
 namespace {
 
 struct Options {
@@ -99,8 +100,10 @@ void add_machines(CLI::App& command, Options& options) {
 }
 
 }  // namespace
+}  // namespace fleet_command
 
 void add_fleet(CLI::App& app, int& status) {
+  using namespace fleet_command;
   CLI::App* command = app.add_subcommand(
       "fleet", "simulates many machines behind a router: hit rate, balance, recovery after losses; needs no model");
   auto options = std::make_shared<Options>();

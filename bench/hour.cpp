@@ -25,6 +25,7 @@
 #include "serving.hpp"
 
 namespace kaiju::bench {
+namespace hour_command {
 namespace {
 
 // The design's: how long a user may wait, and how slowly a reply may come.
@@ -365,8 +366,10 @@ void add_traffic(CLI::App& command, Options& options) {
 }
 
 }  // namespace
+}  // namespace hour_command
 
 void add_hour(CLI::App& app, int& status) {
+  using namespace hour_command;
   CLI::App* command = app.add_subcommand(
       "hour", "how many conversations at once are answered in time, and the cost of one for an hour");
   auto options = std::make_shared<Options>();

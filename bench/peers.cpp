@@ -23,6 +23,7 @@
 #include "kaiju/base/detail/core_count.hpp"
 
 namespace kaiju::bench {
+namespace peers_command {
 namespace {
 
 namespace files = std::filesystem;
@@ -265,8 +266,10 @@ int run(const Options& options) {
 }
 
 }  // namespace
+}  // namespace peers_command
 
 void add_peers(CLI::App& app, int& status) {
+  using namespace peers_command;
   CLI::App* command = app.add_subcommand("peers", "runs step and llama-bench programs in turns and prints ratios");
   auto options = std::make_shared<Options>();
   command

@@ -17,6 +17,7 @@
 #include "serving.hpp"
 
 namespace kaiju::bench {
+namespace policies_command {
 namespace {
 
 struct Options {
@@ -172,8 +173,10 @@ int run(Options options) {
 }
 
 }  // namespace
+}  // namespace policies_command
 
 void add_policies(CLI::App& app, int& status) {
+  using namespace policies_command;
   CLI::App* command =
       app.add_subcommand("policies", "what beams, limits and chains of samplers cost a decode step, beside plain ones");
   auto options = std::make_shared<Options>();

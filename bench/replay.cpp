@@ -26,6 +26,7 @@
 #include "kaiju/run/executors.hpp"
 
 namespace kaiju::bench {
+namespace replay_command {
 namespace {
 
 struct Options {
@@ -230,8 +231,10 @@ std::vector<CLI::Option*> add_traffic_options(CLI::App& command, replay::Traffic
 }
 
 }  // namespace
+}  // namespace replay_command
 
 void add_replay(CLI::App& app, int& status) {
+  using namespace replay_command;
   CLI::App* command = app.add_subcommand("replay", "hit rates of the cache under a chat service's traffic");
   auto options = std::make_shared<Options>();
   CLI::Option* trace = command->add_option(

@@ -20,6 +20,7 @@
 #include "serving.hpp"
 
 namespace kaiju::bench {
+namespace serve_command {
 namespace {
 
 struct Options {
@@ -359,8 +360,10 @@ void add_engine_options(CLI::App& command, Options& options) {
 }
 
 }  // namespace
+}  // namespace serve_command
 
 void add_serve(CLI::App& app, int& status) {
+  using namespace serve_command;
   CLI::App* command = app.add_subcommand("serve", "serve many conversations at once: throughput and latencies");
   auto options = std::make_shared<Options>();
   const CLI::Validator count = tools::whole_number(1, 1 << 20);

@@ -26,6 +26,7 @@
 #include "kaiju/step/executor.hpp"
 
 namespace kaiju::bench {
+namespace step_command {
 namespace {
 
 struct Options {
@@ -602,8 +603,10 @@ int run(Options options) {
 }
 
 }  // namespace
+}  // namespace step_command
 
 void add_step(CLI::App& app, int& status) {
+  using namespace step_command;
   CLI::App* command = app.add_subcommand("step", "times prefill and decode steps of a whole model");
   auto options = std::make_shared<Options>();
   command->add_option("FILE", options->model, "checkpoint")->required();

@@ -21,7 +21,9 @@ parse_headers_once(kaiju_test_headers -O0 "${of_tests};<nlohmann/json.hpp>"
 parse_headers_once(kaiju_test_headers_optimised "" "${of_tests}" "test_cpu;test_conformance;test_replay")
 parse_headers_once(kaiju_program_headers -O0 "<CLI/CLI.hpp>;<nlohmann/json.hpp>" "kaiju-inspect;kaiju-make;kaiju-score;kaiju-perplexity;kaiju-batch;kaiju-compare;kaiju-encode;kaiju-chat;kaiju-bench")
 set_target_properties(kaiju-chat PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+set_target_properties(kaiju-bench PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 7)
 if(TARGET kaiju-server)
+  set_target_properties(kaiju_server_cards PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
   set_target_properties(kaiju_server PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)  # most of its time is Boost's headers
   target_compile_options(kaiju_server PRIVATE -O0)
 endif()

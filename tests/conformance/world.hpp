@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <random>
 #include <string>
@@ -201,13 +202,16 @@ class Cache {
  public:
   Cache(uint64_t seed, int32_t kv_heads, int32_t head_dim, int32_t window, const std::vector<int32_t>& lengths,
         bool is_scaled = false) {
-    Random random(seed);
     int32_t blocks = 3;
     for (const int32_t length : lengths) blocks += length / kBlockTokens + 1;
     const int64_t slot_bytes = kv_heads * KvSlot::head_bytes(head_dim, is_scaled);
     block_bytes_ = 3 * slot_bytes;  // the slot under test is the middle one of three
     pool_.resize(static_cast<size_t>(blocks * block_bytes_));
-    for (std::byte& b : pool_) b = static_cast<std::byte>(random.below(256));
+    std::mt19937_64 garbage(seed);
+    for (size_t i = 0; i < pool_.size(); i += sizeof(uint64_t)) {
+      const uint64_t word = garbage();
+      std::memcpy(&pool_[i], &word, std::min(sizeof word, pool_.size() - i));
+    }
     std::vector<BlockId> free(static_cast<size_t>(blocks));
     for (int32_t i = 0; i < blocks; ++i) free[i] = i;
     std::shuffle(free.begin(), free.end(), std::mt19937_64(seed));

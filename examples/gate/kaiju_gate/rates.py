@@ -1,17 +1,18 @@
 """Statistics: shares with Wilson's intervals, areas under ROC curves with DeLong's. Every interval is one of 95%.
 
-scipy.stats takes a second to load, so it is loaded by what computes with it: a wrong command line is refused before.
+Without scipy.stats, which takes a second to load.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from typing import Callable, Sequence
 
 import numpy as np
-import scipy  # noqa: F401  (where it is missing, nothing is measured in vain)
 
 LEVEL = 0.95
+DEVIATIONS = statistics.NormalDist().inv_cdf(0.5 + LEVEL / 2)  # half of an interval, of a normal distribution
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,10 +32,22 @@ def share(count: int, total: int) -> Share:
     """count of total with Wilson's interval. Of nothing it is 0, and nothing is known: 0 to 1."""
     if total == 0:
         return Share(0.0, 0.0, 1.0, 0, 0)
-    from scipy.stats import binomtest
+    value, extra = count / total, DEVIATIONS**2 / total
+    middle = (value + extra / 2) / (1 + extra)
+    half = (extra * (value * (1 - value) + extra / 4)) ** 0.5 / (1 + extra)
+    return Share(
+        float(value),
+        float(middle - half) if count > 0 else 0.0,
+        float(middle + half) if count < total else 1.0,
+        int(count),
+        int(total),
+    )
 
-    interval = binomtest(int(count), int(total)).proportion_ci(LEVEL, method="wilson")
-    return Share(count / total, float(interval.low), float(interval.high), int(count), int(total))
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """The place of each value in order, from 1 on; equal values share the mean of theirs."""
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(count) - (count - 1) / 2)[place]
 
 
 def area(right: Sequence[float], wrong: Sequence[float]) -> Estimate | None:
@@ -45,14 +58,12 @@ def area(right: Sequence[float], wrong: Sequence[float]) -> Estimate | None:
     r, w = np.asarray(right, float), np.asarray(wrong, float)
     if r.size == 0 or w.size == 0:
         return None
-    from scipy.stats import norm, rankdata
-
-    ranks = rankdata(np.concatenate([r, w]))  # a tie is worth half
-    above = (ranks[: r.size] - rankdata(r)) / w.size  # of each right one: the share of wrong ones below it
-    below = 1 - (ranks[r.size :] - rankdata(w)) / r.size
+    ranks = _ranks(np.concatenate([r, w]))  # a tie is worth half
+    above = (ranks[: r.size] - _ranks(r)) / w.size  # of each right one: the share of wrong ones below it
+    below = 1 - (ranks[r.size :] - _ranks(w)) / r.size
     value = float(above.mean())
     variance = sum(float(part.var(ddof=1)) / part.size for part in (above, below) if part.size > 1)
-    half = float(norm.ppf(0.5 + LEVEL / 2)) * variance**0.5
+    half = DEVIATIONS * variance**0.5
     return Estimate(value, max(0.0, value - half), min(1.0, value + half))
 
 

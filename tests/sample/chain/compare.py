@@ -6,6 +6,7 @@ PROGRAM (chain_draws) reads rows as JSON, one a line, and prints the tokens that
 set too. N rows are made for each sampler, and N for random chains of 2 to 6, with so many draws each: 100,000 of a sampler by default. Many values
 lie at an edge, where a weight's last unit decides, and a high temperature often follows, which makes all candidates that are left about as likely."""
 import argparse
+import functools
 import json
 import math
 import random
@@ -66,12 +67,12 @@ def order(l):
     return np.argsort(-l, kind="stable").tolist()
 
 
-def philox(draw, last, count=1):
-    """The first two words of Philox-4x32-10 for so many positions, as lists; `last` is the counter's last word."""
+def philox(draw, count=1):
+    """The first two words of Philox-4x32-10 for so many positions, each with the counter's last word 0 and then 1."""
     low, word, shift = np.uint64(2**32 - 1), np.uint64, np.uint64(32)
     k0, k1 = draw["seed"] % 2**32, draw["seed"] >> 32
     position = np.arange(count, dtype=np.uint64) + word(draw["position"])
-    c0, c1, c2, c3 = position & low, position >> shift, word(draw["stream"]), word(last)
+    c0, c1, c2, c3 = position & low, position >> shift, word(draw["stream"]), np.arange(2, dtype=np.uint64)[:, None]
     for _ in range(10):
         p0, p1 = c0 * word(0xD2511F53), c2 * word(0xCD9E8D57)
         c0, c1, c2, c3 = p1 >> shift ^ c1 ^ word(k0), p1 & low, p0 >> shift ^ c3 ^ word(k1), p0 & low
@@ -80,8 +81,9 @@ def philox(draw, last, count=1):
 
 
 def random_bits(draw, count):
-    """X of so many positions."""
-    return [a + 2**32 * b for a, b in zip(*philox(draw, 0, count))]
+    """X of so many positions, and the random number of xtc of each."""
+    (low, u), (high, _) = philox(draw, count)
+    return [a + 2**32 * b for a, b in zip(low, high)], u
 
 
 def step_5(X, ids, w):
@@ -113,7 +115,7 @@ def section_6(draw, R=1, T=1, top_k=0, min_p=0, top_p=1):
                 break
         kept = prefix
     kept.sort()
-    return step_5(random_bits(draw, 1), kept, [w[i] for i in kept])[0]
+    return step_5(random_bits(draw, 1)[0], kept, [w[i] for i in kept])[0]
 
 
 def ln(x):
@@ -180,13 +182,18 @@ def shortest_prefix(indices, w, W, a):
 
 
 class Chain:
-    """A draw's candidates: their ids, ascending, their l, and the temperature. `u`: the random number of xtc."""
+    """A draw's candidates: their ids, ascending, their l, and the temperature. `u`: the random number of xtc, by default its own."""
 
     def __init__(self, draw, u=None):
         self.draw, l = draw, row(draw)
         self.ids = np.flatnonzero(np.isfinite(l))
         self.l, self.T = l[self.ids], 1.0
-        self.u = philox(draw, 1)[0][0] if u is None else u
+        if u is not None:
+            self.u = u
+
+    @functools.cached_property
+    def u(self):
+        return random_bits(self.draw, 1)[1][0]
 
     def apply(self, sampler):
         if sampler[0] != "mirostat":
@@ -322,7 +329,7 @@ class Chain:
 
 def tokens(draw, count):
     """The tokens of so many positions, with mirostat one after another."""
-    X, coins = random_bits(draw, count), philox(draw, 1, count)[0]
+    X, coins = random_bits(draw, count)
     thresholds = [round((s[1] if len(s) > 1 else 0) * 2.0**32) for s in draw["samplers"] if s[0] == "xtc"]
     outcome = [tuple(u < threshold for threshold in thresholds) for u in coins]
     chains = {}

@@ -20,7 +20,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -54,7 +53,9 @@ class ReuseCurves {
  public:
   // `memory`: after so many observations of a class, old ones count half.
   explicit ReuseCurves(float memory = 0) : memory_(std::max(memory, kLeastMemory)), classes_(PointClass::kCount) {
-    for (size_t i = 0; i < classes_.size(); ++i) refresh(classes_[i], guess(i));
+    Curve likely, unlikely;  // before anything is seen
+    refresh(likely, kGuess), refresh(unlikely, kGuessBehind);
+    for (size_t i = 0; i < classes_.size(); ++i) classes_[i] = guess(i) == kGuess ? likely : unlikely;
   }
 
   // A point of this class is watched from its age 0 on.
@@ -102,7 +103,7 @@ class ReuseCurves {
     const auto quarter = static_cast<int>((x << 2 >> octave) & 3);
     return std::min(4 * octave + quarter, kBins - 1);
   }
-  static float width_of(int bin) { return std::ldexp(0.25F, bin / 4); }
+  static float width_of(int bin) { return 0.25F * static_cast<float>(1 << bin / 4); }
 
   static float guess(size_t index) {
     const size_t place = index / PointClass::kUses;
