@@ -55,6 +55,8 @@ def first_tokens(machine, traffic, rate, messages=20000, seed=1, computed=None):
     return sorted(times[messages // 10 :])
 
 
-def percentiles_ms(machine, traffic, rate, messages=20000, seed=1, computed=None):
-    times = first_tokens(machine, traffic, rate, messages, seed, computed)
+def percentiles_ms(machine, traffic, rate, messages=20000, seed=1, computed=None, rest=(0.0,)):
+    """`rest`: seconds of a request besides its steps, of which one is drawn for each message."""
+    dice = random.Random(seed)
+    times = sorted(time + dice.choice(rest) for time in first_tokens(machine, traffic, rate, messages, seed, computed))
     return {f"p{part:g}_ms": times[int(part / 100 * len(times))] * 1e3 for part in (50, 90, 99)}
