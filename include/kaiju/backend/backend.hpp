@@ -6,6 +6,7 @@
 #pragma once
 
 #include <concepts>
+#include <span>
 
 #include "kaiju/arith/float32.hpp"
 #include "kaiju/arith/row_args.hpp"
@@ -131,6 +132,20 @@ concept MultipliesWideRows =
       // scale[n]
       backend.wide_linear(matrix, a, n, f, f_out);
     };
+
+// One of several products of the same rows.
+struct LinearProduct {
+  Matrix matrix;
+  const float* scale = nullptr;  // [out]
+  float* out = nullptr;          // [rows, out]
+};
+inline constexpr size_t kMostLinears = 3;
+
+// A backend that can do up to kMostLinears products `linear` of the same rows as one operation.
+template <class B>
+concept MultipliesTogether = requires(B& backend, std::span<const LinearProduct> products, const int8_t* a, int32_t n) {
+  backend.linears(products, a, n);
+};
 
 // A backend that can fuse a norm with the matmul that reads the normalised rows. The result of the fused operation
 // equals the result of norm(norm) followed by the matmul on norm.a, but the fused operation need not write norm.a.

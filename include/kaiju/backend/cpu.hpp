@@ -68,6 +68,7 @@ class CpuBackend {
   void embed(const Matrix& table, const float* scale, std::span<const int32_t> tokens, arith::bf16* x);
   void norm(const NormArgs& norm);
   void linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out);
+  void linears(std::span<const LinearProduct> products, const int8_t* a, int32_t rows);
   void wide_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out);
   void up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h);
   void add_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, arith::bf16* x);
@@ -99,7 +100,9 @@ class CpuBackend {
   };
   MatmulCut cut_matmul(int32_t out, int32_t in, int32_t rows) const;
   int32_t first_out(int32_t out, int32_t part, int32_t parts) const;
-  void multiply(cpu::MatmulArgs& args);
+  int32_t first_row(int32_t rows, int32_t part, int32_t parts) const;
+  void multiply(std::span<cpu::MatmulArgs> products);
+  void prepare(cpu::MatmulArgs& args);
   bool add_down_skipping(const cpu::MatmulArgs& product);
   Matrix next_large(const Matrix& now, int32_t rows);
   void announce(int32_t thread, const Matrix& next, int32_t rows);
