@@ -1,6 +1,7 @@
 // CpuBackend: divides each operation into pieces for the threads and calls the kernels of one instruction set. It has
 // no arithmetic of its own.
 #include <algorithm>
+#include <cmath>
 #include <new>
 #include <system_error>
 
@@ -20,6 +21,7 @@ namespace {
 // Work smaller than this stays on the calling thread: waking another costs about as much.
 constexpr int64_t kRowElementsPerPart = 8192;
 constexpr int64_t kWeightBytesPerPart = 48 << 10;
+constexpr int32_t kLogitsPerPart = 4096;
 constexpr int64_t kPreparedBytesPerPart = 16 << 10;
 constexpr int32_t kRowsPerPart =
     96;  // of a product with many rows, which read the weights again for every part of the rows
@@ -118,6 +120,7 @@ Status CpuBackend::take_memory(const StepSizes& sizes) {
                          parts;
   try {
     pieces_.reserve(static_cast<size_t>(pieces));
+    piece_totals_.resize(static_cast<size_t>(std::max(sizes.rows, sizes.segments) + 2 * pool_.threads()));
     sampler_.reserve(sizes.vocab_size);
   } catch (const std::bad_alloc&) {
     return {StatusCode::kOutOfMemory, "the system gave no memory for sampling from " +
@@ -288,6 +291,31 @@ void CpuBackend::queries(const float* q, const Batch& batch, const arith::CosSin
     kernels_.queries(q + first * width, end - first, angles + int64_t{first} * (head_dim / 2), heads, kv_heads,
                      head_dim, inverse, out + first * width);
   });
+}
+
+// Threads share the rows, or where these are few, pieces of them.
+void CpuBackend::weigh_rows(const float* logits, int32_t rows, int32_t vocab_size, RowTotal* totals) {
+  const int32_t per_row = std::clamp(2 * pool_.threads() / rows, 1, ceil_div(vocab_size, kLogitsPerPart));
+  const auto pieces = static_cast<size_t>(rows * per_row);
+  if (piece_totals_.size() < pieces) piece_totals_.resize(pieces);
+  const auto for_pieces = [&](auto work) {
+    pool_.parallel_for(rows * per_row, [&](int32_t i, int32_t) {
+      const int64_t row = i / per_row, piece = i % per_row, first = vocab_size * piece / per_row;
+      const auto count = static_cast<int32_t>(vocab_size * (piece + 1) / per_row - first);
+      work(row, piece_totals_[static_cast<size_t>(i)], logits + row * vocab_size + first, count);
+    });
+  };
+  const auto for_totals = [&](auto work) {
+    for (int32_t i = 0; i < rows * per_row; ++i) work(totals[i / per_row], piece_totals_[static_cast<size_t>(i)]);
+  };
+  std::fill_n(totals, rows, RowTotal{-HUGE_VALF, 0});
+  for_pieces(
+      [&](int64_t, RowTotal& piece, const float* some, int32_t count) { piece.best = kernels_.maximum(some, count); });
+  for_totals([](RowTotal& row, const RowTotal& piece) { row.best = std::max(row.best, piece.best); });
+  for_pieces([&](int64_t row, RowTotal& piece, const float* some, int32_t count) {
+    piece.total = kernels_.masses(some, count, totals[row].best, arith::kLog2E, nullptr);
+  });
+  for_totals([](RowTotal& row, const RowTotal& piece) { row.total += piece.total; });
 }
 
 // Calls work(row, KV head, block, token within the block) for every key that the batch writes.

@@ -78,6 +78,7 @@ class CpuBackend {
   void append(const float* k, const float* v, const Batch& batch, const arith::CosSin* angles, const float* k_inverse,
               const float* v_inverse, const KvSlot& kv);
   void attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv);
+  void weigh_rows(const float* logits, int32_t rows, int32_t vocab_size, RowTotal* totals);
   void sample(const SampleArgs& args, SampledToken& result) { sampler_.sample(args, result); }
 
   // The operations of version 2 of the arithmetic.
@@ -133,7 +134,8 @@ class CpuBackend {
   Buffer<std::byte> prepared_;                          // activations in the layout of the matmul kernels
   std::vector<cpu::AttentionPiece> pieces_;
   std::vector<cpu::ChunkTask> chunk_tasks_;
-  Buffer<std::byte> chunk_sums_;  // sums of tasks, and totals of pieces
+  Buffer<std::byte> chunk_sums_;        // sums of tasks, and totals of pieces
+  std::vector<RowTotal> piece_totals_;  // of weigh_rows
   RowSampler sampler_;
 };
 
