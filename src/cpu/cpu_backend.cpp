@@ -1,6 +1,7 @@
 // CpuBackend: divides each operation into pieces for the threads and calls the kernels of one instruction set. It has
 // no arithmetic of its own.
 #include <algorithm>
+#include <cmath>
 #include <new>
 #include <system_error>
 
@@ -20,6 +21,8 @@ namespace {
 // Work smaller than this stays on the calling thread: waking another costs about as much.
 constexpr int64_t kRowElementsPerPart = 8192;
 constexpr int64_t kWeightBytesPerPart = 48 << 10;
+constexpr int32_t kLogitsPerPart = 4096;
+constexpr int64_t kPreparedBytesPerPart = 16 << 10;
 constexpr int32_t kRowsPerPart =
     96;  // of a product with many rows, which read the weights again for every part of the rows
 
@@ -117,6 +120,7 @@ Status CpuBackend::take_memory(const StepSizes& sizes) {
                          parts;
   try {
     pieces_.reserve(static_cast<size_t>(pieces));
+    piece_totals_.resize(static_cast<size_t>(std::max(sizes.rows, sizes.segments) + 2 * pool_.threads()));
     sampler_.reserve(sizes.vocab_size);
   } catch (const std::bad_alloc&) {
     return {StatusCode::kOutOfMemory, "the system gave no memory for sampling from " +
@@ -149,54 +153,88 @@ void CpuBackend::norm(const NormArgs& norm) {
 }
 
 void CpuBackend::linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) {
-  cpu::MatmulArgs args{w.weight, w.row_sum, w.out, w.in, a, rows, scale, out, cpu::MatmulKind::kLinear, nullptr};
-  multiply(args);
+  linears({{{w, scale, out}}}, a, rows);
+}
+void CpuBackend::linears(std::span<const LinearProduct> products, const int8_t* a, int32_t rows) {
+  cpu::MatmulArgs args[kMostLinears];
+  for (size_t i = 0; i < products.size(); ++i) {
+    const auto& [w, scale, out] = products[i];
+    args[i] = {w.weight, w.row_sum, w.out, w.in, a, rows, scale, out, cpu::MatmulKind::kLinear, nullptr};
+  }
+  multiply({args, products.size()});
 }
 void CpuBackend::wide_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out) {
   cpu::MatmulArgs args{w.weight, w.row_sum, w.out, w.in, a, 2 * rows, scale, out, cpu::MatmulKind::kWide, nullptr};
-  multiply(args);
+  multiply({&args, 1});
 }
 void CpuBackend::up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h) {
   cpu::MatmulArgs args{w.weight, w.row_sum, w.out, w.in, a, rows, alpha, h, cpu::MatmulKind::kUp, nullptr};
-  multiply(args);
+  multiply({&args, 1});
 }
 void CpuBackend::add_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, arith::bf16* x) {
   cpu::MatmulArgs args{w.weight, w.row_sum, w.out, w.in, a, rows, scale, x, cpu::MatmulKind::kAddLinear, nullptr};
-  multiply(args);
+  multiply({&args, 1});
 }
 void CpuBackend::add_down(const Matrix& w, const uint8_t* h, int32_t rows, const float* scale, arith::bf16* x) {
   cpu::MatmulArgs args{w.weight, w.row_sum, w.out, w.in, h, rows, scale, x, cpu::MatmulKind::kAddDown, nullptr};
-  if (!add_down_skipping(args)) multiply(args);
+  if (!add_down_skipping(args)) multiply({&args, 1});
 }
 
-// Threads share the outputs, in units of the kernel; and the rows too, when outputs are few and rows many.
-void CpuBackend::multiply(cpu::MatmulArgs& args) {
+// Products of the same rows. Threads share the outputs, in units of the kernel; and the rows too, when outputs are few
+// and rows many.
+void CpuBackend::multiply(std::span<cpu::MatmulArgs> products) {
+  cpu::MatmulArgs& first = products.front();
+  const int32_t rows = first.rows, threads = pool_.threads();
+  prepare(first);
+
+  MatmulCut cuts[kMostLinears];
+  int32_t begins[kMostLinears + 1] = {};  // the first part of each product
+  for (size_t i = 0; i < products.size(); ++i) {
+    products[i].prepared = first.prepared;
+    cuts[i] = cut_matmul(products[i].out, products[i].in, rows);
+    begins[i + 1] = begins[i] + cuts[i].out_parts * cuts[i].row_parts;
+  }
+  const Matrix next = next_large({first.weight, first.row_sum, first.out, first.in}, rows);
+  const int32_t parts = begins[products.size()];
+  pool_.parallel_for(parts, [&](int32_t part, int32_t thread) {
+    size_t product = 0;
+    const auto piece_of = [&](int32_t p) {
+      while (p >= begins[product + 1]) ++product;
+      const auto [out_parts, row_parts] = cuts[product];
+      const int32_t at = p - begins[product], out_part = at / row_parts, row_part = at % row_parts;
+      cpu::MatmulPiece piece;
+      piece.first_out = first_out(products[product].out, out_part, out_parts);
+      piece.end_out = first_out(products[product].out, out_part + 1, out_parts);
+      piece.first_row = first_row(rows, row_part, row_parts);
+      piece.end_row = first_row(rows, row_part + 1, row_parts);
+      return piece;
+    };
+    cpu::MatmulPiece piece = piece_of(part);
+    const cpu::MatmulArgs& args = products[product];
+    if (part + threads < parts) {
+      const cpu::MatmulPiece later = piece_of(part + threads);
+      piece.next_weight = products[product].weight + int64_t{later.first_out} * first.in;
+      piece.next_outs = later.end_out - later.first_out;
+    } else {
+      announce(thread, next, rows);
+    }
+    kernels_.matmul[static_cast<int32_t>(args.kind)](args, piece);
+  });
+}
+
+// Rearranges the bytes for the kernel: threads share the rows, in units of the kernel, and the columns.
+void CpuBackend::prepare(cpu::MatmulArgs& args) {
   if (!take_prepared(args.rows, args.in).ok()) throw std::bad_alloc();
   args.prepared = prepared_.data();
-  const int32_t row_units = ceil_div(args.rows, kernels_.row_unit);
-  for_rows(pool_, row_units, int64_t{kernels_.row_unit} * args.in / 4, [&](int32_t first, int32_t end) {
-    kernels_.prepare(args, first * kernels_.row_unit, std::min(args.rows, end * kernels_.row_unit));
-  });
-
-  const auto [out_parts, row_parts] = cut_matmul(args.out, args.in, args.rows);
-  const Matrix next = next_large({args.weight, args.row_sum, args.out, args.in}, args.rows);
-  const auto multiply_piece = kernels_.matmul[static_cast<int32_t>(args.kind)];
-  const int32_t parts = out_parts * row_parts, threads = pool_.threads();
-  pool_.parallel_for(parts, [&, out_parts = out_parts, row_parts = row_parts](int32_t part, int32_t thread) {
-    const int32_t out_part = part / row_parts, row_part = part % row_parts;
-    const auto first_row = [&](int64_t p) {
-      return std::min(args.rows, static_cast<int32_t>(row_units * p / row_parts) * kernels_.row_unit);
-    };
-    cpu::MatmulPiece piece;
-    piece.first_out = first_out(args.out, out_part, out_parts);
-    piece.end_out = first_out(args.out, out_part + 1, out_parts);
-    piece.first_row = first_row(row_part);
-    piece.end_row = first_row(row_part + 1);
-    if (part + threads < parts)
-      piece.next_out = first_out(args.out, (part + threads) / row_parts, out_parts);
-    else
-      announce(thread, next, args.rows);
-    multiply_piece(args, piece);
+  const int32_t row_units = ceil_div(args.rows, kernels_.row_unit), lines = args.in / cpu::kInUnit;
+  const auto parts = static_cast<int32_t>(std::clamp<int64_t>(int64_t{args.rows} * args.in / kPreparedBytesPerPart, 1,
+                                                              int64_t{pool_.threads()} * kPartsPerThread));
+  const int32_t row_parts = std::min(parts, row_units), column_parts = std::clamp(parts / row_parts, 1, lines);
+  pool_.parallel_for(row_parts * column_parts, [&](int32_t part, int32_t) {
+    const int32_t row_part = part / column_parts, column_part = part % column_parts;
+    const auto column = [&](int64_t p) { return static_cast<int32_t>(lines * p / column_parts) * cpu::kInUnit; };
+    kernels_.prepare(args, {first_row(args.rows, row_part, row_parts), first_row(args.rows, row_part + 1, row_parts),
+                            column(column_part), column(column_part + 1)});
   });
 }
 
@@ -223,10 +261,14 @@ Matrix CpuBackend::next_large(const Matrix& now, int32_t rows) {
   return next;
 }
 
-// The first output of a part, a multiple of the kernels' unit.
+// The first output or row of a part, a multiple of the kernels' unit.
 int32_t CpuBackend::first_out(int32_t out, int32_t part, int32_t parts) const {
   const int64_t units = ceil_div(out, kernels_.out_unit);
   return std::min(out, static_cast<int32_t>(units * part / parts) * kernels_.out_unit);
+}
+int32_t CpuBackend::first_row(int32_t rows, int32_t part, int32_t parts) const {
+  const int64_t units = ceil_div(rows, kernels_.row_unit);
+  return std::min(rows, static_cast<int32_t>(units * part / parts) * kernels_.row_unit);
 }
 
 // Tells a thread which weights it will read first in the matrix that is probably next, if that has as many rows.
@@ -249,6 +291,31 @@ void CpuBackend::queries(const float* q, const Batch& batch, const arith::CosSin
     kernels_.queries(q + first * width, end - first, angles + int64_t{first} * (head_dim / 2), heads, kv_heads,
                      head_dim, inverse, out + first * width);
   });
+}
+
+// Threads share the rows, or where these are few, pieces of them.
+void CpuBackend::weigh_rows(const float* logits, int32_t rows, int32_t vocab_size, RowTotal* totals) {
+  const int32_t per_row = std::clamp(2 * pool_.threads() / rows, 1, ceil_div(vocab_size, kLogitsPerPart));
+  const auto pieces = static_cast<size_t>(rows * per_row);
+  if (piece_totals_.size() < pieces) piece_totals_.resize(pieces);
+  const auto for_pieces = [&](auto work) {
+    pool_.parallel_for(rows * per_row, [&](int32_t i, int32_t) {
+      const int64_t row = i / per_row, piece = i % per_row, first = vocab_size * piece / per_row;
+      const auto count = static_cast<int32_t>(vocab_size * (piece + 1) / per_row - first);
+      work(row, piece_totals_[static_cast<size_t>(i)], logits + row * vocab_size + first, count);
+    });
+  };
+  const auto for_totals = [&](auto work) {
+    for (int32_t i = 0; i < rows * per_row; ++i) work(totals[i / per_row], piece_totals_[static_cast<size_t>(i)]);
+  };
+  std::fill_n(totals, rows, RowTotal{-HUGE_VALF, 0});
+  for_pieces(
+      [&](int64_t, RowTotal& piece, const float* some, int32_t count) { piece.best = kernels_.maximum(some, count); });
+  for_totals([](RowTotal& row, const RowTotal& piece) { row.best = std::max(row.best, piece.best); });
+  for_pieces([&](int64_t row, RowTotal& piece, const float* some, int32_t count) {
+    piece.total = kernels_.masses(some, count, totals[row].best, arith::kLog2E, nullptr);
+  });
+  for_totals([](RowTotal& row, const RowTotal& piece) { row.total += piece.total; });
 }
 
 // Calls work(row, KV head, block, token within the block) for every key that the batch writes.

@@ -22,6 +22,7 @@ inline constexpr int32_t kBlock = 64;         // tokens of a cache block
 inline constexpr int32_t kChunk = 512;        // keys under one maximum (arithmetic.md, section 5)
 inline constexpr int32_t kMaxQueryRows = 48;  // query rows (row x head) of one piece of attention
 inline constexpr int32_t kMaxHeadDim = 512;
+inline constexpr int32_t kInUnit = 64;  // the inputs of a product are a multiple of it
 
 enum class MatmulKind : int32_t { kLinear, kUp, kAddLinear, kAddDown, kWide };
 inline constexpr int32_t kProducts = 5;
@@ -41,10 +42,17 @@ struct MatmulArgs {
   void* prepared = nullptr;  // what prepare() made of the bytes
 };
 
-struct MatmulPiece {
-  int32_t first_out = 0, end_out = 0;  // first_out a multiple of out_unit
+// Rows and columns of the bytes.
+struct PreparePiece {
   int32_t first_row = 0, end_row = 0;  // first_row a multiple of row_unit
-  int32_t next_out = -1;               // the first output of what this thread multiplies next; -1: unknown
+  int32_t first_in = 0, end_in = 0;    // multiples of 64
+};
+
+struct MatmulPiece {
+  int32_t first_out = 0, end_out = 0;   // first_out a multiple of out_unit
+  int32_t first_row = 0, end_row = 0;   // first_row a multiple of row_unit
+  const int8_t* next_weight = nullptr;  // of so many outputs that this thread multiplies next, of as many inputs
+  int32_t next_outs = 0;                // 0: unknown
 };
 
 // A product `down` that reads the channels alone (columns of the weights) which are not zero in every row.
@@ -113,7 +121,7 @@ struct Kernels {
 
   // Matrix products. Bytes that prepare() needs; in which steps rows (of both) and outputs may be cut.
   size_t (*prepared_bytes)(int32_t rows, int32_t in) = nullptr;
-  void (*prepare)(const MatmulArgs& args, int32_t first_row, int32_t end_row) = nullptr;
+  void (*prepare)(const MatmulArgs& args, const PreparePiece& piece) = nullptr;
   int32_t row_unit = 1;  // even, if there is kWide
   int32_t out_unit = 1;
   void (*matmul[kProducts])(const MatmulArgs& args, const MatmulPiece& piece) = {};

@@ -90,8 +90,11 @@ const float* RowSampler::adjusted(const SampleArgs& args, const float* logits) {
 void RowSampler::sample(const SampleArgs& args, SampledToken& result) {
   const SamplingSpec& spec = *args.spec;
   const int32_t count = args.vocab_size;
-  const float best = kernels_->maximum(args.logits, count);
-  const uint64_t total = kernels_->masses(args.logits, count, best, arith::kLog2E, nullptr);
+  auto [best, total] = args.known;
+  if (total == 0) {
+    best = kernels_->maximum(args.logits, count);
+    total = kernels_->masses(args.logits, count, best, arith::kLog2E, nullptr);
+  }
   const cpu::RowChain::Row plain{args.logits, count, best, total};
 
   cpu::RowChain::Row row = plain;

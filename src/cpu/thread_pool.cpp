@@ -12,11 +12,15 @@
 namespace kaiju {
 namespace {
 
-// The longest gap between two operations of a step is a small row operation of the caller: some microseconds.
+using Clock = std::chrono::steady_clock;
+
+// How long workers and the caller spin before they sleep. The longest gap between two operations of a step is a small
+// row operation of the caller: some microseconds. The parts of others may take longer.
 constexpr auto kAwake = std::chrono::microseconds(60);
+constexpr auto kCallerAwake = std::chrono::milliseconds(1);
 constexpr int kPausesPerLook = 64;  // between looks at the clock
-constexpr int kPausesBeforeYield =
-    512;  // some 10 us. Then whoever waits for this core may have it: on a busy machine it may be our own other half
+// Where threads share cores, one that waits so long gives its core to others.
+constexpr auto kBeforeYield = std::chrono::microseconds(10);
 
 // An offer is the number of a piece of work and, in the lower bits, its parts.
 constexpr int kPartBits = 24;
@@ -57,6 +61,7 @@ ThreadPool::ThreadPool(int32_t threads, Idle idle, void* idle_context, const Hos
     : taken_(std::make_unique<Taken[]>(static_cast<size_t>(std::max(threads, 1)))),
       done_(std::make_unique<Done[]>(static_cast<size_t>(std::max(threads, 1) / kThreadsPerCount + 1))),
       threads_(std::max(threads, 1)),
+      has_cores_(threads_ <= static_cast<int32_t>(std::thread::hardware_concurrency())),
       idle_(idle),
       idle_context_(idle_context),
       host_(host),
@@ -99,7 +104,7 @@ void ThreadPool::run(uint32_t parts, Call call, void* context) {
   context_ = context;
   for (first_part_ = 0; first_part_ < parts; first_part_ += kMostParts) {
     const uint32_t count = std::min(parts - first_part_, kMostParts);
-    parts_offered_ += count;
+    parts_offered_.store(parts_offered_.load(std::memory_order_relaxed) + count, std::memory_order_relaxed);
     const uint64_t offer = (piece_of(offer_.load(std::memory_order_relaxed)) + 1) << kPartBits | count;
     offer_.store(offer);
     if (host_.run) {
@@ -108,13 +113,34 @@ void ThreadPool::run(uint32_t parts, Call call, void* context) {
       wake_workers();
       take_parts(offer, 0);
     }
-    for (int looks = 0; parts_done() != parts_offered_; ++looks) {
-      if (looks < kPausesBeforeYield)
-        pause();
-      else
-        std::this_thread::yield();
-    }
+    wait_for_others();
   }
+}
+
+// Every part has been taken, so the caller can only wait.
+void ThreadPool::wait_for_others() {
+  const auto all_done = [this] { return parts_done() == parts_offered_.load(std::memory_order_relaxed); };
+  const Clock::time_point begin = Clock::now();
+  do {
+    for (int i = 0; i < kPausesPerLook; ++i) {
+      if (all_done()) return;
+      pause();
+    }
+  } while (stay_awake(begin, kCallerAwake));
+  std::unique_lock lock(workers_->mutex);
+  caller_sleeps_.store(true);
+  workers_->done.wait(lock, all_done);
+  caller_sleeps_.store(false, std::memory_order_relaxed);
+}
+
+// After a thread has counted parts. Of the threads that count the last parts, one sees that all are done.
+void ThreadPool::wake_caller() {
+  if (!caller_sleeps_.load() || parts_done() != parts_offered_.load(std::memory_order_relaxed)) return;
+  // As in wake_workers().
+  {
+    const std::lock_guard lock(workers_->mutex);
+  }
+  workers_->done.notify_one();
 }
 
 void ThreadPool::wake_workers() {
@@ -175,15 +201,17 @@ void ThreadPool::take_parts(uint64_t offer, int32_t thread) {
     uint32_t done = 0;
     for (uint32_t part = 0; take(offer, owner, part); ++done)
       call_(context_, static_cast<int32_t>(first_part_ + part), thread);
-    if (done > 0) count.fetch_add(done, std::memory_order_release);
+    if (done > 0) {
+      count.fetch_add(done);
+      wake_caller();
+    }
     if (offer_.load(std::memory_order_relaxed) != offer) return;
   }
 }
 
 uint32_t ThreadPool::parts_done() const {
   uint32_t sum = 0;
-  for (int32_t i = 0; i <= threads_ / kThreadsPerCount; ++i)
-    sum += done_[static_cast<size_t>(i)].count.load(std::memory_order_acquire);
+  for (int32_t i = 0; i <= threads_ / kThreadsPerCount; ++i) sum += done_[static_cast<size_t>(i)].count.load();
   return sum;
 }
 
@@ -191,16 +219,14 @@ void ThreadPool::serve(int32_t thread) {
   const FloatState float_state;
   uint64_t last = 0;  // the offer that this thread has nothing left to do of
   while (!stopping_.load(std::memory_order_relaxed)) {
-    const auto awake_until = std::chrono::steady_clock::now() + kAwake;
+    const Clock::time_point begin = Clock::now();
     uint64_t offer = last;
-    int pauses = 0;
     do {
-      for (int i = 0; i < kPausesPerLook && offer == last; ++i, ++pauses) {
+      for (int i = 0; i < kPausesPerLook && offer == last; ++i) {
         offer = offer_.load(std::memory_order_acquire);
         if (offer == last && (!idle_ || !idle_(idle_context_, thread))) pause();
       }
-      if (offer == last && pauses >= kPausesBeforeYield) std::this_thread::yield();
-    } while (offer == last && std::chrono::steady_clock::now() < awake_until);
+    } while (offer == last && stay_awake(begin, kAwake));
     if (offer == last) {
       sleep_until_work(last);
     } else {
@@ -208,6 +234,14 @@ void ThreadPool::serve(int32_t thread) {
       last = offer;
     }
   }
+}
+
+// Whether a thread that waits since `begin` goes on spinning. One that has a core does not yield it: a busy process
+// would keep it for a turn of some milliseconds, and all threads would wait. Who sleeps is due as soon as it is woken.
+bool ThreadPool::stay_awake(Clock::time_point begin, Clock::duration longest) const {
+  const Clock::duration waited = Clock::now() - begin;
+  if (!has_cores_ && waited >= kBeforeYield) std::this_thread::yield();
+  return waited < longest;
 }
 
 void ThreadPool::sleep_until_work(uint64_t last) {

@@ -177,6 +177,22 @@ TEST_CASE("an idle pool uses no processor time") {
   CHECK(processor_seconds() - before < 0.02);
 }
 
+TEST_CASE("a caller that waits long for another thread's part uses no processor time, and is woken") {
+  ThreadPool pool(2);
+  for (int round = 0; round < 3; ++round) {
+    std::atomic<bool> begun{false};
+    const double before = processor_seconds();
+    pool.parallel_for(2, [&](int32_t, int32_t thread) {
+      if (thread > 0) {
+        begun = true;
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      }
+      while (!begun) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    });
+    CHECK(processor_seconds() - before < 0.02);
+  }
+}
+
 TEST_CASE("pools can be created and destroyed, used or not") {
   for (int i = 0; i < 50; ++i) {
     ThreadPool pool(3);

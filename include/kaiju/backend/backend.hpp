@@ -6,6 +6,7 @@
 #pragma once
 
 #include <concepts>
+#include <span>
 
 #include "kaiju/arith/float32.hpp"
 #include "kaiju/arith/row_args.hpp"
@@ -46,6 +47,12 @@ struct ScaledAttentionArgs {
   float* out = nullptr;               // [rows, heads, head_dim]
 };
 
+// The largest logit of a row, and the sum of the masses under it at temperature 1 (arithmetic.md, section 6).
+struct RowTotal {
+  float best = 0.0f;
+  uint64_t total = 0;  // 0: neither is known
+};
+
 // The arguments of sampling: one row of logits, and the parameters for drawing a token from this row.
 struct SampleArgs {
   const float* logits = nullptr;  // [vocab_size]
@@ -60,6 +67,7 @@ struct SampleArgs {
   const float* changed = nullptr;
   std::span<const int32_t> history = {};  // with a chain of samplers: all tokens before the one to draw
   float mu = 0.0f;                        // of the sampler mirostat, before this token
+  RowTotal known = {};                    // of `logits`
 };
 
 // The sizes of the largest step that a backend has to compute.
@@ -132,6 +140,20 @@ concept MultipliesWideRows =
       backend.wide_linear(matrix, a, n, f, f_out);
     };
 
+// One of several products of the same rows.
+struct LinearProduct {
+  Matrix matrix;
+  const float* scale = nullptr;  // [out]
+  float* out = nullptr;          // [rows, out]
+};
+inline constexpr size_t kMostLinears = 3;
+
+// A backend that can do up to kMostLinears products `linear` of the same rows as one operation.
+template <class B>
+concept MultipliesTogether = requires(B& backend, std::span<const LinearProduct> products, const int8_t* a, int32_t n) {
+  backend.linears(products, a, n);
+};
+
 // A backend that can fuse a norm with the matmul that reads the normalised rows. The result of the fused operation
 // equals the result of norm(norm) followed by the matmul on norm.a, but the fused operation need not write norm.a.
 template <class B>
@@ -172,6 +194,12 @@ concept FusesRows =
       backend.add_norm_rows(add, norm);                // add_rows(add), then norm_rows(norm) of the same stream
       backend.project_rows(queries, kept, batch, kv);  // append_rows(kept, batch, kv), then query_rows(queries)
     };
+
+// A backend whose threads share what sampling needs of every row.
+template <class B>
+concept WeighsRows = requires(B& backend, const float* logits, int32_t n, RowTotal* totals) {
+  backend.weigh_rows(logits, n, n, totals);  // logits [rows, vocab_size], totals [rows]
+};
 
 // A ModelBackend that can also sample tokens, one row at a time.
 template <class B>

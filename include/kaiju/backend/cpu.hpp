@@ -68,6 +68,7 @@ class CpuBackend {
   void embed(const Matrix& table, const float* scale, std::span<const int32_t> tokens, arith::bf16* x);
   void norm(const NormArgs& norm);
   void linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out);
+  void linears(std::span<const LinearProduct> products, const int8_t* a, int32_t rows);
   void wide_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, float* out);
   void up(const Matrix& w, const int8_t* a, int32_t rows, const float* alpha, uint8_t* h);
   void add_linear(const Matrix& w, const int8_t* a, int32_t rows, const float* scale, arith::bf16* x);
@@ -77,6 +78,7 @@ class CpuBackend {
   void append(const float* k, const float* v, const Batch& batch, const arith::CosSin* angles, const float* k_inverse,
               const float* v_inverse, const KvSlot& kv);
   void attend(const AttentionArgs& args, const Batch& batch, const KvSlot& kv);
+  void weigh_rows(const float* logits, int32_t rows, int32_t vocab_size, RowTotal* totals);
   void sample(const SampleArgs& args, SampledToken& result) { sampler_.sample(args, result); }
 
   // The operations of version 2 of the arithmetic.
@@ -99,7 +101,9 @@ class CpuBackend {
   };
   MatmulCut cut_matmul(int32_t out, int32_t in, int32_t rows) const;
   int32_t first_out(int32_t out, int32_t part, int32_t parts) const;
-  void multiply(cpu::MatmulArgs& args);
+  int32_t first_row(int32_t rows, int32_t part, int32_t parts) const;
+  void multiply(std::span<cpu::MatmulArgs> products);
+  void prepare(cpu::MatmulArgs& args);
   bool add_down_skipping(const cpu::MatmulArgs& product);
   Matrix next_large(const Matrix& now, int32_t rows);
   void announce(int32_t thread, const Matrix& next, int32_t rows);
@@ -130,7 +134,8 @@ class CpuBackend {
   Buffer<std::byte> prepared_;                          // activations in the layout of the matmul kernels
   std::vector<cpu::AttentionPiece> pieces_;
   std::vector<cpu::ChunkTask> chunk_tasks_;
-  Buffer<std::byte> chunk_sums_;  // sums of tasks, and totals of pieces
+  Buffer<std::byte> chunk_sums_;        // sums of tasks, and totals of pieces
+  std::vector<RowTotal> piece_totals_;  // of weigh_rows
   RowSampler sampler_;
 };
 

@@ -38,6 +38,15 @@ void norm_up(B& backend, const NormArgs& norm, const Linear& up, uint8_t* h) {
   }
 }
 
+// Products of the same rows. A backend that can multiply them together does so.
+template <ModelBackend B>
+void linears(B& backend, std::span<const LinearProduct> products, const int8_t* a, int32_t rows) {
+  if constexpr (MultipliesTogether<B>)
+    backend.linears(products, a, rows);
+  else
+    for (const LinearProduct& product : products) backend.linear(product.matrix, a, rows, product.scale, product.out);
+}
+
 // Computes a layer's queries from the residual stream. If the layer owns its KV slot, project() also computes keys and
 // values and writes them to the KV cache. A layer that does not own its KV slot reads the keys and values of an earlier
 // layer.
@@ -59,14 +68,15 @@ void project(B& backend, const Weights& model, const LayerWeights& layer, const 
                     batch, cache);
   } else {
     backend.norm(norm);
+    const Linear& q = layer[Matmul::kQ];
     if (kv) {
       const Linear &k = layer[Matmul::kK], &v = layer[Matmul::kV];
-      backend.linear(k, a, rows, k.scale, k_out);
-      backend.linear(v, a, rows, v.scale, v_out);
+      const LinearProduct products[] = {{q, q.scale, q_out}, {k, k.scale, k_out}, {v, v.scale, v_out}};
+      linears(backend, products, a, rows);
       backend.append(k_out, v_out, batch, angles, kv->k_inverse.data(), kv->v_inverse.data(), cache);
+    } else {
+      backend.linear(q, a, rows, q.scale, q_out);
     }
-    const Linear& q = layer[Matmul::kQ];
-    backend.linear(q, a, rows, q.scale, q_out);
     backend.queries(q_out, batch, angles, config.n_heads, config.n_kv_heads, config.head_dim, layer.q_inverse.data(),
                     w.at<int8_t>(Room::kQueries));
   }

@@ -117,6 +117,7 @@ class ExecutorFor final : public Executor {
     own_sizes.most_samples = sizes.step_tokens;
     slots_.create(config, own_sizes);
     sampled_rows_.reserve(static_cast<size_t>(sizes.step_tokens));
+    totals_.resize(static_cast<size_t>(sizes.slot_count));
     const ExecutorInfo& info = slots_.info();
     KAIJU_TRY(take(cache_, static_cast<size_t>(info.cache_bytes()), "the KV cache"));
     if (sizes.interleave) KAIJU_TRY(interleave({cache_.data(), cache_.bytes()}, "the KV cache"));
@@ -295,6 +296,8 @@ class ExecutorFor final : public Executor {
     logits(*backend_, weights_, workspace_, last_x_.data(), count, last_logits_.data());
     if (std::any_of(rows.begin(), rows.end(), [](const SampledRow& row) { return row.segment->scores; }))
       classify(*backend_, weights_, workspace_, last_x_.data(), count, scores_.data());
+    if constexpr (WeighsRows<B>)
+      backend_->weigh_rows(last_logits_.data(), count, slots_.info().vocab_size, totals_.data());
     const float* row_logits = last_logits_.data();
     const float* row_scores = scores_.data();
     for (const SampledRow& row : rows) {
@@ -308,6 +311,7 @@ class ExecutorFor final : public Executor {
                       seen(segment.slot),
                       int64_t{segment.position} + row.index + 1,
                       segment.top_logprobs};
+      args.known = totals_[static_cast<size_t>(&row - rows.data())];
       if (segment.guide >= 0) args.guide = plan.guides[static_cast<size_t>(segment.guide)].get();
       if (segment.hook >= 0) hooked_.prepare(plan.hooks[static_cast<size_t>(segment.hook)], *float_state_, args);
       backend_->sample(args, token);
@@ -331,6 +335,7 @@ class ExecutorFor final : public Executor {
   std::array<Buffer<std::byte>, kRoomCount> rooms_;
   Buffer<std::byte> last_x_;  // residual stream of the sampled rows
   Buffer<float> last_logits_, scores_;
+  std::vector<RowTotal> totals_;  // of last_logits_, if the backend weighs rows
   Buffer<uint8_t> seen_;
   std::vector<Buffer<arith::CosSin>> angles_;
   Workspace workspace_;

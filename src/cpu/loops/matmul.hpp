@@ -137,16 +137,16 @@ KAIJU_INLINE void place(const uint8_t* bytes, uint8_t flip, int32_t step_bytes, 
   for (int i = 0; i < kLine; i += kStep) __builtin_memcpy(to + i / kStep * step_bytes, line + i, kStep);
 }
 
-// A whole group. Rows past the last one repeat it: their sums are not looked at.
+// Some columns of a whole group. Rows past the last one repeat it: their sums are not looked at.
 template <int kRows>
-void prepare_group(const MatmulArgs& args, int32_t start, int32_t vectors, uint8_t flip) {
+void prepare_group(const MatmulArgs& args, const PreparePiece& piece, int32_t start, int32_t vectors, uint8_t flip) {
   constexpr int kStep = 4 * kLanes / kRows;
   const int32_t step_bytes = 4 * kLanes * vectors;
-  auto* to = static_cast<uint8_t*>(args.prepared) + int64_t{start} * args.in;
+  auto* to = static_cast<uint8_t*>(args.prepared) + int64_t{start} * args.in + piece.first_in * kRows * vectors;
   const auto row_at = [&](int32_t row) {
     return static_cast<const uint8_t*>(args.bytes) + int64_t{least(start + row, args.rows - 1)} * args.in;
   };
-  for (int32_t k = 0; k < args.in; k += kLine, to += kLine * kRows * vectors)
+  for (int32_t k = piece.first_in; k < piece.end_in; k += kLine, to += kLine * kRows * vectors)
     for (int32_t v = 0; v < vectors; ++v) {
       uint8_t* const at = to + 4 * kLanes * v;
       if constexpr (kRows < kLanes) {
@@ -165,14 +165,14 @@ void prepare_group(const MatmulArgs& args, int32_t start, int32_t vectors, uint8
     }
 }
 
-// first_row is a multiple of row_unit.
-void prepare(const MatmulArgs& args, int32_t first_row, int32_t end_row) {
+void prepare(const MatmulArgs& args, const PreparePiece& piece) {
   const auto flip = static_cast<uint8_t>(flipped(args.kind) ? 0x80 : 0);
   Group group;
-  for (int32_t row = first_row; row < end_row; row += group.size()) {
+  for (int32_t row = piece.first_row; row < piece.end_row; row += group.size()) {
     group = group_of(args.rows - row);
-    with_rows(group, [&](auto rows)
-                         __attribute__((always_inline)) { prepare_group<rows.value>(args, row, group.vectors, flip); });
+    with_rows(group, [&](auto rows) __attribute__((always_inline)) {
+      prepare_group<rows.value>(args, piece, row, group.vectors, flip);
+    });
   }
 }
 
@@ -369,10 +369,10 @@ KAIJU_INLINE void prefetch_results(const MatmulArgs& args, int32_t row, int32_t 
 // the piece ends, the thread's next piece begins.
 KAIJU_INLINE Ahead share_of_next(const MatmulArgs& args, const MatmulPiece& piece, int32_t n, int32_t index,
                                  int32_t count) {
-  const int32_t next = n + kBlockOuts < piece.end_out ? n + kBlockOuts : piece.next_out;
-  if (next < 0) return {};
-  const int64_t lines = int64_t{least(kBlockOuts, args.out - next)} * args.in / kLine;
-  const int8_t* const weight = args.weight + int64_t{next} * args.in;
+  const bool within = n + kBlockOuts < piece.end_out;
+  const int32_t outs = within ? piece.end_out - n - kBlockOuts : piece.next_outs;
+  const int8_t* const weight = within ? args.weight + int64_t{n + kBlockOuts} * args.in : piece.next_weight;
+  const int64_t lines = int64_t{least(kBlockOuts, outs)} * args.in / kLine;
   return {weight + lines * index / count * kLine, weight + lines * (index + 1) / count * kLine};
 }
 

@@ -36,25 +36,37 @@ struct TileBlock {
   bool backward = false;
 };
 
-// Columns [k, k + 64).
+// Columns [k, k + 64). Lines of the weights ahead are asked for a few at a time, after each load and product: all at
+// once would hold up the loads that products wait for.
 template <int kOutTiles, int kVectors>
 KAIJU_INLINE void multiply_line(TileBlock& block, int64_t k) {
+  constexpr int kLines = kOutTiles * kTileRows, kGaps = kOutTiles + kVectors + kOutTiles * kVectors;
+  constexpr int kAsked = (kLines + kGaps - 1) / kGaps;
   const int64_t in = block.in;
   const int8_t* weight = block.weight + k;
   const uint8_t* panel = block.panel + k * kTileRows * kVectors;
   tile_load<6>(panel, kTileBytes * kVectors);
+  bring_nearer<kAsked>(block.ahead);
   tile_load<4>(weight, in);
+  bring_nearer<kAsked>(block.ahead);
   tile_dot_su<0, 4, 6>();
+  bring_nearer<kAsked>(block.ahead);
   if constexpr (kVectors == 2) {
     tile_load<7>(panel + kTileBytes, kTileBytes * kVectors);
+    bring_nearer<kAsked>(block.ahead);
     tile_dot_su<1, 4, 7>();
+    bring_nearer<kAsked>(block.ahead);
   }
   if constexpr (kOutTiles == 2) {
     tile_load<5>(weight + kTileRows * in, in);
+    bring_nearer<kAsked>(block.ahead);
     tile_dot_su<2, 5, 6>();
-    if constexpr (kVectors == 2) tile_dot_su<3, 5, 7>();
+    bring_nearer<kAsked>(block.ahead);
+    if constexpr (kVectors == 2) {
+      tile_dot_su<3, 5, 7>();
+      bring_nearer<kAsked>(block.ahead);
+    }
   }
-  bring_nearer<kOutTiles * kTileRows>(block.ahead);
 }
 
 // sums [16 * kOutTiles][kVectors]

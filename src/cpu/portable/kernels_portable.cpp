@@ -103,16 +103,18 @@ size_t prepared_bytes(int32_t rows, int32_t in) {
   return static_cast<size_t>(rows) * static_cast<size_t>(in) * sizeof(int16_t);
 }
 
-void prepare(const MatmulArgs& args, int32_t first_row, int32_t end_row) {
+void prepare(const MatmulArgs& args, const PreparePiece& piece) {
   auto* wide = static_cast<int16_t*>(args.prepared);
-  const int64_t first = int64_t{first_row} * args.in, end = int64_t{end_row} * args.in;
-  if (args.kind == MatmulKind::kAddDown) {
-    const auto* bytes = static_cast<const uint8_t*>(args.bytes);
-    for (int64_t i = first; i < end; ++i) wide[i] = bytes[i];
-  } else {
-    const auto* bytes = static_cast<const int8_t*>(args.bytes);
-    for (int64_t i = first; i < end; ++i) wide[i] = bytes[i];
-  }
+  const auto widen = [&](const auto* bytes) {
+    for (int32_t row = piece.first_row; row < piece.end_row; ++row) {
+      const int64_t at = int64_t{row} * args.in;
+      for (int64_t i = at + piece.first_in; i < at + piece.end_in; ++i) wide[i] = bytes[i];
+    }
+  };
+  if (args.kind == MatmulKind::kAddDown)
+    widen(static_cast<const uint8_t*>(args.bytes));
+  else
+    widen(static_cast<const int8_t*>(args.bytes));
 }
 
 // ---- sampling ----

@@ -1,13 +1,15 @@
 // ThreadPool: a fixed number of threads that share the parts of one piece of work at a time. The calling thread is one
 // of them. Nothing is allocated after construction. Workers spin for a moment while they wait for the next piece,
 // because the operations of one step follow each other within microseconds; then they sleep, so an idle pool uses no
-// core. In a child of fork() the workers do not exist: there a pool of the parent may only be destroyed.
+// core. A caller that waits long for the parts of others sleeps, too. In a child of fork() the workers do not exist:
+// there a pool of the parent may only be destroyed.
 //
 // A pool of a host's threads starts none. Each piece of work is offered to the host as one call for each thread, a
 // seat; who sits there takes parts as a worker does. So a host may run the seats at once or one after another.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -61,7 +63,7 @@ class ThreadPool {
   // What the system knows of, or would wait for when it is destroyed.
   struct Workers {
     std::mutex mutex;
-    std::condition_variable wake;
+    std::condition_variable wake, done;
     std::vector<std::thread> threads;
   };
 
@@ -77,6 +79,9 @@ class ThreadPool {
 
   void run(uint32_t parts, Call call, void* context);
   void wake_workers();
+  void wait_for_others();
+  bool stay_awake(std::chrono::steady_clock::time_point begin, std::chrono::steady_clock::duration longest) const;
+  void wake_caller();
   void call_host(uint64_t offer);
   void take_seat(int32_t seat);
   bool take(uint64_t offer, int32_t owner, uint32_t& part);
@@ -92,14 +97,16 @@ class ThreadPool {
   Call call_ = nullptr;
   void* context_ = nullptr;
   uint32_t first_part_ = 0;
-  uint32_t parts_offered_ = 0;  // so far, of all pieces of work
+  std::atomic<uint32_t> parts_offered_{0};  // so far, of all pieces of work
   std::unique_ptr<Taken[]> taken_;
   std::unique_ptr<Done[]> done_;
   std::unique_ptr<std::atomic<uint64_t>[]> seats_;  // of a host's threads: the last piece of work that each served
   alignas(64) std::atomic<int32_t> sleepers_{0};
+  std::atomic<bool> caller_sleeps_{false};
   std::atomic<bool> stopping_{false};
   OwnerProcess process_;
   int32_t threads_;
+  bool has_cores_;  // one for each thread
   Idle idle_;
   void* idle_context_;
   HostThreads host_;
