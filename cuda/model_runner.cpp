@@ -67,6 +67,13 @@ Result<ModelRunner> ModelRunner::make(std::shared_ptr<Device> device, Weights we
 }
 
 Status ModelRunner::describe_one_row() {
+  if (weights_.config.arithmetic() == 2) {
+    Result<std::optional<OneScaledRowStep>> one_row = OneScaledRowStep::make(
+        device_, weights_, {pool_.slots(), workspace_.angles, workspace_.at<float>(Room::kStream), logits_.data()});
+    if (!one_row.ok()) return one_row.status();
+    one_scaled_row_ = std::move(one_row).value();
+    return {};
+  }
   Result<std::optional<OneRowStep>> one_row = OneRowStep::make(
       device_, weights_, {pool_.slots(), workspace_.angles, workspace_.at<arith::bf16>(Room::kStream), logits_.data()});
   if (!one_row.ok()) return one_row.status();
@@ -152,9 +159,14 @@ void ModelRunner::run_scores(int32_t first, int32_t count, int32_t at) { classif
 
 void ModelRunner::run_one_row(const Inputs& inputs) {
   fill_angles(inputs.batch);
-  backend_.embed(weights_.embed, weights_.embed_scale.data(), inputs.batch.tokens,
-                 workspace_.at<arith::bf16>(Room::kStream));
-  one_row_->run(inputs.batch.segments.data());
+  if (one_row_) {
+    backend_.embed(weights_.embed, weights_.embed_scale.data(), inputs.batch.tokens,
+                   workspace_.at<arith::bf16>(Room::kStream));
+    one_row_->run(inputs.batch.segments.data());
+  } else {
+    backend_.embed_rows(scaled::embed_args(weights_, inputs.batch, workspace_));
+    one_scaled_row_->run(inputs.batch.segments.data());
+  }
   classify_rows(stream_row(0), 1, 0);
 }
 

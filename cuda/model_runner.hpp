@@ -14,6 +14,7 @@
 #include "kaiju/run/slots.hpp"
 #include "kv_pool.hpp"
 #include "one_row_step.hpp"
+#include "one_scaled_row_step.hpp"
 #include "step_inputs.hpp"
 #include "weights.hpp"
 
@@ -66,8 +67,10 @@ class ModelRunner {
 
   // A step of one row as one kernel: whether it serves the model; whether a row at this position; its launch, from the
   // token to logits and scores, in place of run_layers() and run_sampled_logits().
-  bool has_one_row_step() const { return one_row_.has_value(); }
-  bool one_row_step_serves(int32_t position) const { return one_row_ && one_row_->serves(position); }
+  bool has_one_row_step() const { return one_row_ || one_scaled_row_; }
+  bool one_row_step_serves(int32_t position) const {
+    return one_row_ ? one_row_->serves(position) : one_scaled_row_ && one_scaled_row_->serves(position);
+  }
   void run_one_row(const Inputs& inputs);
 
   // Every kernel of attention that a batch may take, in a recording that never runs.
@@ -101,7 +104,8 @@ class ModelRunner {
   std::vector<DeviceBuffer<uint64_t>> frequencies_;  // per RoPE table: [head_dim / 2]
   std::vector<DeviceBuffer<arith::CosSin>> angles_;  // per RoPE table: [rows, head_dim / 2]
   Workspace workspace_;
-  std::optional<OneRowStep> one_row_;
+  std::optional<OneRowStep> one_row_;               // in version 1 of the arithmetic
+  std::optional<OneScaledRowStep> one_scaled_row_;  // in version 2
 };
 
 }  // namespace kaiju::cuda

@@ -2,72 +2,12 @@
 // is one warp's work, with its channels in registers from the matmul's sums to the bytes. Bound: memory; with few rows
 // latency.
 #include "../tiles/dependent_launch.cuh"
-#include "row_steps.cuh"
+#include "head.cuh"
 
 namespace kaiju::cuda {
 namespace {
 
 constexpr int32_t kThreads = 256, kWarps = kThreads / 32;
-
-// A head of 32 * kEach channels in a warp: lane l has channels l, l + 32, l + 64, ...
-template <int kEach>
-class Head {
- public:
-  // The head's outputs, normed if asked for.
-  __device__ __forceinline__ void load(const RowOutputs& outputs, int32_t head, bool norms, const float* gain,
-                                       float eps) {
-#pragma unroll
-    for (int j = 0; j < kEach; ++j) x_[j] = outputs.load(head * kDim + channel(j));
-#pragma unroll
-    for (int j = 0; j < kEach; ++j) x_[j] = outputs(x_[j], head * kDim + channel(j));
-    if (!norms) return;
-    const float r = inverse_rms(eps);
-#pragma unroll
-    for (int j = 0; j < kEach; ++j) x_[j] = normed(x_[j], r, gain, channel(j));
-  }
-  __device__ __forceinline__ void rotate(const arith::CosSin* angles) {
-#pragma unroll
-    for (int j = 0; j < kEach / 2; ++j) arith::rotate(x_[j], x_[j + kEach / 2], angles[channel(j)]);
-  }
-  __device__ __forceinline__ void multiply(const float* factor) {
-#pragma unroll
-    for (int j = 0; j < kEach; ++j) x_[j] = arith::mul(x_[j], factor[channel(j)]);
-  }
-  __device__ __forceinline__ void transform(int32_t block) { hadamard(x_, block); }
-  __device__ __forceinline__ float largest() const {
-    uint32_t most = 0;
-#pragma unroll
-    for (int j = 0; j < kEach; ++j) most = max(most, magnitude(x_[j]));
-    return largest_of(__reduce_max_sync(0xFFFFFFFFu, most));
-  }
-  // Calls store(channel, byte).
-  template <class Store>
-  __device__ __forceinline__ void quantise(float inverse, Store&& store) const {
-#pragma unroll
-    for (int j = 0; j < kEach; ++j) store(channel(j), arith::quantise(x_[j], inverse));
-  }
-
- private:
-  static constexpr int32_t kDim = 32 * kEach;
-  __device__ static int32_t channel(int j) { return 32 * j + lane(); }
-
-  __device__ __forceinline__ float inverse_rms(float eps) const {
-    constexpr int kSums = static_cast<int>(arith::kRmsPartials) / 32;
-    float sum[kSums] = {};  // partial sums l, l + 32, l + 64, ...
-#pragma unroll
-    for (int j = 0; j < kEach; ++j) sum[j % kSums] = arith::fma(x_[j], x_[j], sum[j % kSums]);
-#pragma unroll
-    for (int width = kSums / 2; width > 0; width /= 2)
-#pragma unroll
-      for (int j = 0; j < width; ++j) sum[j] = arith::add(sum[j], sum[j + width]);
-#pragma unroll
-    for (int distance = 16; distance > 0; distance /= 2)
-      sum[0] = arith::add(sum[0], __shfl_xor_sync(0xFFFFFFFFu, sum[0], distance));
-    return arith::norm_multiplier(sum[0], static_cast<float>(kDim), eps, 1.0f);
-  }
-
-  float x_[kEach];
-};
 
 // Where keys and values of the rows of a batch go.
 struct Places {
@@ -109,20 +49,20 @@ __global__ void __launch_bounds__(kThreads)
 
   // Where it goes is found while the values are loaded.
   const Place place = is_query ? Place{} : place_of(places, row);
-  Head<kEach> head;
   const Outputs y = is_query ? query.q : is_value ? kept.v : kept.k;
-  head.load(RowOutputs(y, row), h,
-            is_query   ? query.norms
-            : is_value ? kept.value_norms
-                       : kept.key_norms,
-            is_query   ? query.gain
-            : is_value ? nullptr
-                       : kept.key_gain,
-            is_query ? query.eps : kept.eps);
-  if (!is_value) head.rotate((is_query ? query.angles : kept.angles) + int64_t{row} * (kDim / 2));
-  head.multiply(is_query   ? query.key_step + h * query.kv_heads / query.heads * kDim
-                : is_value ? kept.value_inverse + h * kDim
-                           : kept.key_inverse + h * kDim);
+  const RowOutputs outputs(y, row);
+  const float* const gain = is_query ? query.gain : is_value ? nullptr : kept.key_gain;
+  const arith::CosSin* const angles = (is_query ? query.angles : kept.angles) + int64_t{row} * (kDim / 2);
+  const float* const factor = is_query   ? query.key_step + h * query.kv_heads / query.heads * kDim
+                              : is_value ? kept.value_inverse + h * kDim
+                                         : kept.key_inverse + h * kDim;
+  Head<kEach> head;
+  head.load([&](int32_t i) { return outputs.load(h * kDim + i); });
+  head.change([&](float sum, int32_t i) { return outputs(sum, h * kDim + i); });
+  if (is_query ? query.norms : is_value ? kept.value_norms : kept.key_norms)
+    head.norm(is_query ? query.eps : kept.eps, [&](int32_t i) { return gain ? gain[i] : 1.0f; });
+  if (!is_value) head.rotate([&](int32_t i) { return angles[i]; });
+  head.multiply([&](int32_t i) { return factor[i]; });
   head.transform(is_query ? query.hadamard : is_value ? 1 : kept.hadamard);
 
   const float largest = head.largest();

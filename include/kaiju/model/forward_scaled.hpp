@@ -310,9 +310,8 @@ void embed_inputs(B& backend, const Weights& model, const EmbedRows& args, const
   backend.quantise_rows(kept);
 }
 
-// Writes the embeddings of the batch's tokens to Room::kStream, and computes the first layer's norm.
-template <ScaledBackend B>
-void embed(B& backend, const Weights& model, const Batch& batch, const Workspace& w) {
+// The embeddings of the batch's tokens, to Room::kStream.
+inline EmbedRows embed_args(const Weights& model, const Batch& batch, const Workspace& w) {
   const LayerShape& shape = model.config.shape;
   EmbedRows args;
   args.weight = model.embed.weight;
@@ -323,8 +322,15 @@ void embed(B& backend, const Weights& model, const Batch& batch, const Workspace
   args.hadamard = shape.output == OutputMatrix::kEmbedding ? std::max(shape.hadamard, 1) : 1;
   args.bf16 = shape.residual == Residual::kBf16;
   args.x = w.at<float>(Room::kStream);
+  return args;
+}
+
+// Writes the embeddings, and computes the first layer's norm.
+template <ScaledBackend B>
+void embed(B& backend, const Weights& model, const Batch& batch, const Workspace& w) {
+  const EmbedRows args = embed_args(model, batch, w);
   backend.embed_rows(args);
-  if (has_layer_inputs(shape)) embed_inputs(backend, model, args, w);
+  if (has_layer_inputs(model.config.shape)) embed_inputs(backend, model, args, w);
   backend.norm_rows(attention_norm(model, model.layers.front(), args.rows, w));
 }
 
