@@ -26,6 +26,12 @@ std::string line_of(const std::string& path) {
   return line;
 }
 
+// 0 if the system does not say.
+int32_t allowed_processors() {
+  cpu_set_t allowed;
+  return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? static_cast<int32_t>(CPU_COUNT(&allowed)) : 0;
+}
+
 // Each core by the processors that share it. 0 if the system does not say.
 int32_t allowed_cores() {
   cpu_set_t allowed;
@@ -50,17 +56,20 @@ int32_t quota_cores() {
 
 #else
 
+int32_t allowed_processors() { return 0; }
 int32_t allowed_cores() { return 0; }
 int32_t quota_cores() { return INT32_MAX; }
 
 #endif
 
+int32_t limited(int32_t allowed) {
+  if (allowed == 0) allowed = static_cast<int32_t>(std::thread::hardware_concurrency());
+  return std::clamp(std::min(allowed, quota_cores()), 1, kMostCores);
+}
+
 }  // namespace
 
-int32_t core_count() {
-  int32_t cores = allowed_cores();
-  if (cores == 0) cores = static_cast<int32_t>(std::thread::hardware_concurrency());
-  return std::clamp(std::min(cores, quota_cores()), 1, kMostCores);
-}
+int32_t core_count() { return limited(allowed_cores()); }
+int32_t processor_count() { return limited(allowed_processors()); }
 
 }  // namespace kaiju

@@ -3,7 +3,8 @@
 //
 // A block of threads takes a row of the batch, or a cluster of blocks does, each a part of the row. Warps transform
 // pieces of the row in registers and keep them in shared memory. Once the largest magnitude is known, the block makes
-// bytes of them. So a row is read once, and only its bytes are written.
+// bytes of them. So a row is read once, and only its bytes are written. Additions with a norm, and rows to quantise, of
+// up to kMostHeld values stay in registers from the loads to the bytes.
 #include <algorithm>
 
 #include "../tiles/dependent_launch.cuh"

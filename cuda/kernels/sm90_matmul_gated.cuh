@@ -37,7 +37,7 @@ __device__ __forceinline__ void load_of_block(const float* block, int32_t quarte
   }
 }
 
-// Outputs first, first + 1, ... of 64 of one row, from a lane's sums of group `kGroup` of 32 outputs on.
+// Outputs first, first + 1, ... of 64 of one row, from a lane's sums `kFrom` on.
 template <int kFrom, int kSums>
 __device__ __forceinline__ void outputs_of_block(const Outputs& y, const int32_t (&c)[kSums], int upper,
                                                  const float* scales, float row_scale, int32_t first, int32_t quarter,

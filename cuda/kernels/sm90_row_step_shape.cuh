@@ -9,7 +9,7 @@ namespace row_step_detail {
 
 constexpr int32_t kThreads = 512, kWarps = kThreads / 32;  // that compute
 constexpr int32_t kAllThreads = kThreads + 32;             // and those that bring the weights
-constexpr int32_t kPieceBytes = 1024;  // what a warp reads of a stage; all widths are multiples of it
+constexpr int32_t kPieceBytes = 1024;  // what a warp reads of a stage; in version 1 all widths are multiples of it
 constexpr int32_t kStageBytes = kWarps * kPieceBytes;
 constexpr int32_t kMostStages = 16;  // of the ring
 // Stages that are asked for and not there: few while blocks exchange words, whose way to memory is the longer the more

@@ -23,7 +23,6 @@
 
 #include "../tiles/grid_sync.cuh"
 #include "../tiles/layout.cuh"
-#include "../tiles/quantise.cuh"
 #include "../tiles/rms.cuh"
 #include "../tiles/sm80_copy.cuh"
 #include "../tiles/sm80_mma.cuh"

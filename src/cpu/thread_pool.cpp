@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "kaiju/base/detail/core_count.hpp"
 #include "kaiju/base/float_state.hpp"
 
 namespace kaiju {
@@ -61,7 +62,7 @@ ThreadPool::ThreadPool(int32_t threads, Idle idle, void* idle_context, const Hos
     : taken_(std::make_unique<Taken[]>(static_cast<size_t>(std::max(threads, 1)))),
       done_(std::make_unique<Done[]>(static_cast<size_t>(std::max(threads, 1) / kThreadsPerCount + 1))),
       threads_(std::max(threads, 1)),
-      has_cores_(threads_ <= static_cast<int32_t>(std::thread::hardware_concurrency())),
+      has_cores_(threads_ <= processor_count()),
       idle_(idle),
       idle_context_(idle_context),
       host_(host),

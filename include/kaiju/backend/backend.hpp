@@ -148,7 +148,8 @@ struct LinearProduct {
 };
 inline constexpr size_t kMostLinears = 3;
 
-// A backend that can do up to kMostLinears products `linear` of the same rows as one operation.
+// A backend that can do one to kMostLinears products `linear` of the same rows, so of matrices of one width, as one
+// operation.
 template <class B>
 concept MultipliesTogether = requires(B& backend, std::span<const LinearProduct> products, const int8_t* a, int32_t n) {
   backend.linears(products, a, n);
@@ -195,7 +196,7 @@ concept FusesRows =
       backend.project_rows(queries, kept, batch, kv);  // append_rows(kept, batch, kv), then query_rows(queries)
     };
 
-// A backend whose threads share what sampling needs of every row.
+// A backend whose threads share what sampling needs of every row, of at least one.
 template <class B>
 concept WeighsRows = requires(B& backend, const float* logits, int32_t n, RowTotal* totals) {
   backend.weigh_rows(logits, n, n, totals);  // logits [rows, vocab_size], totals [rows]

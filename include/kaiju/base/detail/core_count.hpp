@@ -1,4 +1,4 @@
-// core_count: how many cores this process may compute on.
+// core_count and processor_count: on how many cores and processors this process may compute.
 #pragma once
 
 #include <cstdint>
@@ -9,5 +9,8 @@ namespace kaiju {
 // smaller share of processor time (cgroup v2, rounded up). Threads that share a core count once: they share its units
 // for products too. Where the system does not say, the number of processors. At least 1, at most 256.
 int32_t core_count();
+
+// Likewise the processors, as the system schedules threads: those that share a core count each.
+int32_t processor_count();
 
 }  // namespace kaiju
