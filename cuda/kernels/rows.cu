@@ -11,19 +11,17 @@
 #include "../tiles/peers.cuh"
 #include "../tiles/sm90_cluster.cuh"
 #include "gate_steps.hpp"
-#include "row_steps.cuh"
+#include "held_row.cuh"
 
 namespace kaiju::cuda {
 namespace {
 
-constexpr int32_t kThreads = 256, kManyThreads = 1024;       // of a block; many where rows are few
+using namespace row_block;
+
 constexpr int32_t kPieceEach = 8, kPiece = 32 * kPieceEach;  // values that a warp transforms at once
-static_assert(kMostHadamard <= kPiece && arith::kRmsPartials == kThreads);
+static_assert(kMostHadamard <= kPiece);
 constexpr int32_t kMostParts = 8;               // blocks of a cluster that share a row
 constexpr int32_t kMostSharedBytes = 96 << 10;  // of a row; longer rows are kept in the operation's scratch memory
-
-__device__ __forceinline__ int32_t thread_count() { return static_cast<int32_t>(blockDim.x); }
-__device__ __forceinline__ int32_t row_of_block() { return static_cast<int32_t>(blockIdx.x); }
 
 // Values [first, end) of a row, which are a block's.
 struct Range {
@@ -70,15 +68,6 @@ __device__ __forceinline__ void for_row(int32_t width, Load&& load, Use&& use) {
     for (int j = 0; j < kAtOnce; ++j)
       if (const int32_t i = first + j * thread_count(); i < width) use(i, loaded[j]);
   }
-}
-
-// Of all threads of the block, which may then read what any of them has stored before.
-__device__ __forceinline__ uint32_t most_of_block(uint32_t most) {
-  __shared__ uint32_t of_warp[kManyThreads / 32];
-  most = __reduce_max_sync(0xFFFFFFFFu, most);
-  if (lane() == 0) of_warp[thread() / 32] = most;
-  __syncthreads();
-  return __reduce_max_sync(0xFFFFFFFFu, lane() < thread_count() / 32 ? of_warp[lane()] : 0u);
 }
 
 // Once by every thread of a cluster before most_of_cluster(), which waits until all blocks have begun: no memory of a
@@ -158,44 +147,6 @@ class Kept {
   bool bf16_;
 };
 
-__device__ __forceinline__ uint32_t packed_bytes(int32_t a, int32_t b, int32_t c, int32_t d) {
-  return __byte_perm(__byte_perm(static_cast<uint32_t>(a), static_cast<uint32_t>(b), 0x0040),
-                     __byte_perm(static_cast<uint32_t>(c), static_cast<uint32_t>(d), 0x0040), 0x5410);
-}
-
-// From the values of a row to their bytes: value times `inverse`, rounded, within [least, upmost].
-struct RowSteps {
-  float inverse, least, upmost;
-  __device__ __forceinline__ int32_t operator()(float x) const {
-    return arith::round_saturate(arith::mul(x, inverse), least, upmost);
-  }
-};
-// Of a row with this largest magnitude. The thread that `tells` stores the row's scale.
-__device__ __forceinline__ RowSteps steps_of_row(const Quantiser& to, int32_t row, uint32_t most, bool tells) {
-  const float largest = largest_of(most), steps = to.wide ? arith::kWideSteps : 127.0f;
-  const bool constant = to.inverse != 0.0f;
-  if (tells) to.scale[row] = constant ? 1.0f : arith::divide(largest, steps);
-  return {constant         ? to.inverse
-          : largest > 0.0f ? arith::divide(steps, largest)
-                           : 0.0f,
-          constant  ? -128.0f
-          : to.wide ? -steps
-                    : -127.0f,
-          to.wide ? steps : 127.0f};
-}
-// Values i to i + 3 of a row of `width`, as bytes, or as two rows of bytes if they are wide.
-__device__ __forceinline__ void store_bytes(int8_t* bytes, int32_t i, int32_t width, const float4& y,
-                                            const RowSteps& whole, bool wide) {
-  const int32_t w[4] = {whole(y.x), whole(y.y), whole(y.z), whole(y.w)};
-  const uint32_t low = packed_bytes(w[0], w[1], w[2], w[3]);  // modulo 256
-  if (wide) {
-    const auto high = [](int32_t x) { return (x + 128) >> 8; };
-    *reinterpret_cast<uint32_t*>(bytes + i) = packed_bytes(high(w[0]), high(w[1]), high(w[2]), high(w[3]));
-    bytes += width;
-  }
-  *reinterpret_cast<uint32_t*>(bytes + i) = low;
-}
-
 // The range of row `row`, of the values make(load(i), i), to bytes. `parts` blocks of a cluster share the row.
 template <bool kShared, class Load, class Make>
 __device__ __forceinline__ void quantise_row(void* memory, const Range& range, int32_t width, const Quantiser& to,
@@ -215,20 +166,6 @@ __device__ __forceinline__ void quantise_row(void* memory, const Range& range, i
   int8_t* const bytes = to.bytes + (to.wide ? 2 : 1) * int64_t{row} * width;
   for (int32_t i = range.first + 4 * thread(); i < range.end; i += 4 * thread_count())
     store_bytes(bytes, i, width, kept.get(i - range.first), whole, to.wide);
-}
-
-// 1/rms of a row, whose values other threads may have stored just before.
-__device__ __forceinline__ float inverse_rms(const float* row, int32_t width, float eps) {
-  __shared__ float partials[arith::kRmsPartials];
-  __syncthreads();
-  if (thread() < kThreads) {  // thread t owns partial sum t
-    float sum = 0.0f;
-#pragma unroll 8
-    for (int32_t i = thread(); i < width; i += kThreads) sum = arith::fma(row[i], row[i], sum);
-    partials[thread()] = sum;
-  }
-  __syncthreads();
-  return arith::norm_multiplier(fold_partials(partials), static_cast<float>(width), eps, 1.0f);
 }
 
 __device__ __forceinline__ void* shared_row() {
@@ -302,90 +239,6 @@ __global__ void add_rows_kernel(const __grid_constant__ AddRows args, const __gr
   }
   if (norm.to.bytes != nullptr) quantise_normed(kept, norm, row, width);
 }
-
-// ---- rows in registers ----
-
-// A block has a whole row, of which each thread holds kQuads times four neighbours, from the loads to the bytes. A
-// block executes this code once, so its length counts as much as what it waits for.
-constexpr int32_t kMostQuads = 2, kMostHeld = kMostQuads * 4 * kManyThreads;  // the latter: values of a row
-
-// Each `block` values of the row are transformed. Threads beyond the row have zeros.
-template <int32_t kQuads>
-__device__ __forceinline__ void hadamard(float4 (&x)[kQuads], int32_t block) {
-#pragma unroll
-  for (int q = 0; q < kQuads; ++q) {
-    float4& v = x[q];
-    if (block >= 2) v = {arith::add(v.x, v.y), arith::add(v.x, -v.y), arith::add(v.z, v.w), arith::add(v.z, -v.w)};
-    if (block >= 4) v = {arith::add(v.x, v.z), arith::add(v.y, v.w), arith::add(v.x, -v.z), arith::add(v.y, -v.w)};
-#pragma unroll 1
-    for (int32_t distance = 1; 4 * distance < block; distance *= 2) {
-      const bool upper = (lane() & distance) != 0;
-      const auto pass = [&](float& value) {
-        const float other = __shfl_xor_sync(0xFFFFFFFFu, value, distance);
-        value = arith::add(upper ? other : value, upper ? -value : other);
-      };
-      pass(v.x), pass(v.y), pass(v.z), pass(v.w);
-    }
-  }
-}
-
-// Where it stands: the compiler does not move it behind the wait for inputs.
-__device__ __forceinline__ float4 load_early(const float* from) {
-  float4 v;
-  asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(from));
-  return v;
-}
-
-template <int32_t kQuads>
-class HeldRow {
- public:
-  // `memory`: shared memory for a row.
-  __device__ HeldRow(int32_t width, float* memory) : width_(width), memory_(memory) {}
-
-  // use(q, i) for each four neighbours that begin at value i of the row.
-  template <class Use>
-  __device__ __forceinline__ void each(Use&& use) const {
-#pragma unroll
-    for (int q = 0; q < kQuads; ++q)
-      if (const int32_t i = 4 * (thread() + q * thread_count()); i < width_) use(q, i);
-  }
-  // The thread's values of a gain, or ones if there is none. No kernel of a step writes it, so it is asked for before
-  // the kernel waits for its inputs.
-  __device__ __forceinline__ void ask_for(float4 (&gain)[kQuads], const float* from) const {
-#pragma unroll
-    for (int q = 0; q < kQuads; ++q) gain[q] = {1.0f, 1.0f, 1.0f, 1.0f};
-    if (from) each([&](int q, int32_t i) { gain[q] = load_early(from + i); });
-  }
-  // The norm of x, in place.
-  __device__ __forceinline__ void norm(float4 (&x)[kQuads], const float4 (&gain)[kQuads], float eps) const {
-    each([&](int q, int32_t i) { *reinterpret_cast<float4*>(memory_ + i) = x[q]; });
-    const float r = inverse_rms(memory_, width_, eps);
-#pragma unroll
-    for (int q = 0; q < kQuads; ++q)
-      x[q] = {normed(x[q].x, r, &gain[q].x, 0), normed(x[q].y, r, &gain[q].y, 0), normed(x[q].z, r, &gain[q].z, 0),
-              normed(x[q].w, r, &gain[q].w, 0)};
-  }
-  // The bytes of row `row`, of values that are 0 beyond its width.
-  __device__ __forceinline__ void quantise(float4 (&x)[kQuads], const Quantiser& to, int32_t row) const {
-    hadamard(x, to.hadamard);
-    uint32_t most = 0;
-#pragma unroll
-    for (int q = 0; q < kQuads; ++q) {
-      if (to.bf16) {
-        const auto rounded = [](float y) { return arith::from_bf16(arith::to_bf16(y)); };
-        x[q] = {rounded(x[q].x), rounded(x[q].y), rounded(x[q].z), rounded(x[q].w)};
-      }
-      most = max(max(most, max(magnitude(x[q].x), magnitude(x[q].y))), max(magnitude(x[q].z), magnitude(x[q].w)));
-    }
-    const RowSteps whole = steps_of_row(to, row, most_of_block(most), thread() == 0);
-    int8_t* const bytes = to.bytes + (to.wide ? 2 : 1) * int64_t{row} * width_;
-    each([&](int q, int32_t i) { store_bytes(bytes, i, width_, x[q], whole, to.wide); });
-  }
-
- private:
-  int32_t width_;
-  float* memory_;
-};
 
 // As add_rows_kernel with a norm, of rows up to kQuads * 4 values for each thread.
 template <int32_t kQuads>

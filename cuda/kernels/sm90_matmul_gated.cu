@@ -1,6 +1,6 @@
 // Matmul on Hopper (sm90_matmul.cuh), compiled for gate and up of a feed-forward (gated_matmul.hpp): the tiles that
 // gate.
-#include "../launch/gate_tiles.hpp"
+#include "../launch/tiles.hpp"
 #include "gated_matmul.hpp"
 #include "sm90_matmul_launch.cuh"
 

@@ -1,7 +1,8 @@
 // Launches scaled_row_step_kernel: decides whether it supports a model and how shared memory is divided.
 #include <algorithm>
 
-#include "sm90_scaled_row_step.cuh"
+#include "sm90_scaled_row_step_attention.cuh"
+#include "sm90_scaled_row_step_rows.cuh"
 
 namespace kaiju::cuda {
 namespace {

@@ -300,219 +300,30 @@ class ScaledRowStepper {
     }
   }
 
-  // ---- rows ----
+  // ---- rows: sm90_scaled_row_step_rows.cuh ----
 
-  // kEach neighbours of a row of floats, in global memory; in shared memory (float_place).
-  __device__ static void load_neighbours(const float* from, float (&x)[kEach]) {
-#pragma unroll
-    for (int i = 0; i < kEach; i += 4) {
-      const float4 four = *reinterpret_cast<const float4*>(from + i);
-      x[i] = four.x, x[i + 1] = four.y, x[i + 2] = four.z, x[i + 3] = four.w;
-    }
-  }
+  __device__ static void load_neighbours(const float* from, float (&x)[kEach]);
   __device__ static int32_t place_of_item(int32_t item) { return item / 32 * kGroupPitch + item % 32 * 4; }
-  __device__ static void put(float* row, int32_t item, const float (&x)[kEach]) {
-#pragma unroll
-    for (int i = 0; i < kEach; i += 4)
-      *reinterpret_cast<float4*>(row + place_of_item(item) + i / 4 * kQuarterPitch) = {x[i], x[i + 1], x[i + 2],
-                                                                                       x[i + 3]};
-  }
-  __device__ static void get(const float* row, int32_t item, float (&x)[kEach]) {
-#pragma unroll
-    for (int i = 0; i < kEach; i += 4) {
-      const float4 four = *reinterpret_cast<const float4*>(row + place_of_item(item) + i / 4 * kQuarterPitch);
-      x[i] = four.x, x[i + 1] = four.y, x[i + 2] = four.z, x[i + 3] = four.w;
-    }
-  }
-  // The same of tagged words, as soon as they are there.
-  __device__ static void take(const uint64_t* row, int32_t item, uint32_t tag, float (&x)[kEach]) {
-    const uint64_t* const from = row + item / 32 * kGroup + item % 32 * 2;
-    uint2 words[kEach / 2];
-    take_tagged_pairs([&](int i) { return from + 64 * i; }, tag, words);
-#pragma unroll
-    for (int i = 0; i < kEach / 2; ++i)
-      x[2 * i] = arith::float_of(words[i].x), x[2 * i + 1] = arith::float_of(words[i].y);
-  }
+  __device__ static void put(float* row, int32_t item, const float (&x)[kEach]);
+  __device__ static void get(const float* row, int32_t item, float (&x)[kEach]);
+  __device__ static void take(const uint64_t* row, int32_t item, uint32_t tag, float (&x)[kEach]);
 
-  // The Hadamard transform of 64 neighbours of eight lanes: strides 1 to 4 lie within a lane's, the others between
-  // lanes.
-  __device__ void transform(float (&x)[kEach]) const {
-    if (step_.hadamard == 1) return;
-#pragma unroll
-    for (int stride = 1; stride < kEach; stride *= 2)
-#pragma unroll
-      for (int i = 0; i < kEach; ++i) {
-        if ((i & stride) != 0) continue;
-        const float u = x[i], v = x[i + stride];
-        x[i] = arith::add(u, v), x[i + stride] = arith::add(u, -v);
-      }
-#pragma unroll 1
-    for (int32_t distance = 1; kEach * distance < step_.hadamard; distance *= 2) {
-      const float sign = (lane_ & distance) != 0 ? -1.0f : 1.0f;
-#pragma unroll
-      for (int i = 0; i < kEach; ++i) x[i] = transform_pair(x[i], __shfl_xor_sync(0xFFFFFFFFu, x[i], distance), sign);
-    }
-  }
+  __device__ void transform(float (&x)[kEach]) const;
 
-  // Two finite floats rounded to bf16, the first one in the low bits.
-  __device__ static uint32_t two_bf16(float low, float high) {
-    uint32_t both;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-    return both;
-  }
-  __device__ float largest_of_block(uint32_t most) {
-    most = __reduce_max_sync(0xFFFFFFFFu, most);
-    if (lane_ == 0) shared_.warp_most[warp_] = most;
-    sync();
-    return largest_of(__reduce_max_sync(0xFFFFFFFFu, shared_.warp_most[lane_ % kWarps]));
-  }
-  // The factor from float to byte; keeps the row's scale.
-  __device__ float inverse_of(float largest, float steps) {
-    row_scale_ = arith::divide(largest, steps);
-    return largest > 0.0f ? arith::divide(steps, largest) : 0.0f;
-  }
-  // 1/rms of a row of d_model floats in shared memory.
-  __device__ float inverse_rms(const float* row) {
-    sync();
-    if (tid_ < static_cast<int32_t>(arith::kRmsPartials)) {
-      const float* from = row + float_place(tid_);
-      float sum = 0.0f;
-#pragma unroll 4
-      for (int32_t i = tid_; i < step_.d_model; i += kGroup, from += kGroupPitch) sum = arith::fma(*from, *from, sum);
-      shared_.partials[tid_] = sum;
-    }
-    sync();
-    return arith::norm_multiplier(fold_partials(shared_.partials), static_cast<float>(step_.d_model), step_.eps, 1.0f);
-  }
+  __device__ static uint32_t two_bf16(float low, float high);
+  __device__ float largest_of_block(uint32_t most);
+  __device__ float inverse_of(float largest, float steps);
+  __device__ float inverse_rms(const float* row);
 
-  // Adds the last matmul's outputs to the residual stream, and makes the bytes of its norm.
-  __device__ void normalise(Kind kind, int32_t l) {
-    const bool is_first = kind == Kind::kProject && l == 0;
-    const ScaledRowLayer &layer = shared_.layer[l % 2],
-                         &before = shared_.layer[(kind == Kind::kGate ? l : l + 1) % 2];  // whose outputs they are
-    const float* const gain = kind == Kind::kProject ? layer.vectors[ScaledRowLayer::kAttentionGain]
-                              : kind == Kind::kGate  ? layer.vectors[ScaledRowLayer::kFfnGain]
-                                                     : step_.final_gain;
-    const int32_t items = step_.d_model / kEach, item = min(tid_, items - 1);  // beyond the last the last again
-    const bool mine = tid_ < items, busy = 32 * warp_ < items;
-    float x[kEach], g[kEach];
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) x[i] = 0.0f, g[i] = 1.0f;
-    if (busy && gain != nullptr) load_neighbours(gain + kEach * item, g);
-    if (!is_first) {
-      if (busy) take(step_.y, item, row_tag_, x);
-      if (step_.norms_after) {
-        const float* const post = kind == Kind::kGate ? before.vectors[ScaledRowLayer::kAttentionPostGain]
-                                                      : before.vectors[ScaledRowLayer::kFfnPostGain];
-        auto* const row = reinterpret_cast<float*>(a_);
-        if (mine) put(row, item, x);
-        const float r = inverse_rms(row);
-        float post_gain[kEach];
-#pragma unroll
-        for (int i = 0; i < kEach; ++i) post_gain[i] = 1.0f;
-        if (post != nullptr) load_neighbours(post + kEach * item, post_gain);
-#pragma unroll
-        for (int i = 0; i < kEach; ++i) x[i] = arith::mul(arith::mul(x[i], r), post_gain[i]);
-      }
-      const float factor = kind == Kind::kGate ? 1.0f : before.factor;
-      float old[kEach];
-      if (busy) {
-        get(stream_, item, old);
-#pragma unroll
-        for (int i = 0; i < kEach; ++i) x[i] = arith::mul(arith::add(old[i], x[i]), factor);
-        if (step_.bf16_residual) {
-#pragma unroll
-          for (int i = 0; i < kEach; i += 2) {
-            const uint32_t both = two_bf16(x[i], x[i + 1]);
-            x[i] = arith::float_of(both << 16), x[i + 1] = arith::float_of(both & 0xFFFF0000u);
-          }
-        }
-        __syncwarp();  // lanes beyond the end have read what another lane replaces
-        if (mine) put(stream_, item, x);
-      }
-    } else if (busy) {
-      get(stream_, item, x);
-    }
-    const float r = inverse_rms(stream_);
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) x[i] = arith::mul(arith::mul(x[i], r), g[i]);
-    transform(x);
-    uint32_t most = 0;
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) most = max(most, magnitude(x[i]));
-    const bool wide = kind == Kind::kLogits && step_.wide_logits;
-    const float inverse = inverse_of(largest_of_block(mine ? most : 0), wide ? arith::kWideSteps : 127.0f);
-    if (mine && wide)
-      store_wide(x, item, inverse);
-    else if (mine)
-      store_bytes(x, item, inverse);
-    sync();
-  }
+  __device__ void normalise(Kind kind, int32_t l);
 
-  // x times m as an integer, in the low bits. No product of a row needs a clamp: the largest is within a rounding of
-  // the number of steps.
-  __device__ static uint32_t whole(float x, float m) {
-    return arith::bits_of(arith::add(arith::mul(x, m), arith::kRoundBias));
-  }
-  __device__ static uint32_t four_bytes(float a, float b, float c, float d, float m) {
-    return __byte_perm(__byte_perm(whole(a, m), whole(b, m), 0x0040), __byte_perm(whole(c, m), whole(d, m), 0x0040),
-                       0x5410);
-  }
-  __device__ void store_bytes(const float (&x)[kEach], int32_t item, float inverse) {
-    reinterpret_cast<uint2*>(a_)[item] = {four_bytes(x[0], x[1], x[2], x[3], inverse),
-                                          four_bytes(x[4], x[5], x[6], x[7], inverse)};
-  }
-  // Two bytes for each value: a row of the high ones, and one of the low ones.
-  __device__ void store_wide(const float (&x)[kEach], int32_t item, float inverse) {
-    auto *const high = reinterpret_cast<uint32_t*>(a_ + kEach * item), *const low = reinterpret_cast<uint32_t*>(
-                                                                           a_ + step_.d_model + kEach * item);
-#pragma unroll
-    for (int i = 0; i < kEach / 4; ++i) {
-      uint32_t lower[4], upper[4];
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        lower[e] = whole(x[4 * i + e], inverse) - arith::bits_of(arith::kRoundBias);
-        upper[e] = (lower[e] + 128) >> 8;  // its low byte
-      }
-      high[i] = packed(upper), low[i] = packed(lower);
-    }
-  }
-  // The low bytes.
-  __device__ static uint32_t packed(const uint32_t (&x)[4]) {
-    return __byte_perm(__byte_perm(x[0], x[1], 0x0040), __byte_perm(x[2], x[3], 0x0040), 0x5410);
-  }
+  __device__ static uint32_t whole(float x, float m);
+  __device__ static uint32_t four_bytes(float a, float b, float c, float d, float m);
+  __device__ void store_bytes(const float (&x)[kEach], int32_t item, float inverse);
+  __device__ void store_wide(const float (&x)[kEach], int32_t item, float inverse);
+  __device__ static uint32_t packed(const uint32_t (&x)[4]);
 
-  // The bytes of a row that other blocks made, which is rounded to bf16. Until the largest magnitude is known, the row
-  // lies where its bytes will.
-  __device__ void quantise_row(const uint64_t* row, int32_t width) {
-    const int32_t items = width / kEach, rounds = (items + kThreads - 1) / kThreads;
-    auto* const kept = reinterpret_cast<uint4*>(a_);
-    uint32_t most = 0;
-#pragma unroll 1
-    for (int32_t item = tid_; item - lane_ < items; item += kThreads) {
-      float x[kEach];
-      take(row, min(item, items - 1), tag_, x);
-      transform(x);
-      const uint4 both = {two_bf16(x[0], x[1]), two_bf16(x[2], x[3]), two_bf16(x[4], x[5]), two_bf16(x[6], x[7])};
-      if (item >= items) break;
-      kept[item] = both;
-      most = __vmaxu2(__vmaxu2(most, __vmaxu2(both.x & 0x7FFF7FFFu, both.y & 0x7FFF7FFFu)),
-                      __vmaxu2(both.z & 0x7FFF7FFFu, both.w & 0x7FFF7FFFu));
-    }
-    const float inverse = inverse_of(largest_of_block(max(most << 16, most & 0xFFFF0000u)), 127.0f);
-    // Bytes take the place of values that were read in this round or before.
-#pragma unroll 1
-    for (int32_t round = 0, item = tid_; round < rounds; ++round, item += kThreads) {
-      const uint4 both = kept[min(item, items - 1)];
-      sync();
-      const auto four = [&](uint32_t u, uint32_t v) -> uint32_t {
-        return four_bytes(arith::float_of(u << 16), arith::float_of(u & 0xFFFF0000u), arith::float_of(v << 16),
-                          arith::float_of(v & 0xFFFF0000u), inverse);
-      };
-      if (item < items) reinterpret_cast<uint2*>(a_)[item] = {four(both.x, both.y), four(both.z, both.w)};
-    }
-    sync();
-  }
+  __device__ void quantise_row(const uint64_t* row, int32_t width);
 
   // ---- matmuls ----
 
@@ -599,287 +410,40 @@ class ScaledRowStepper {
     }
   }
 
-  // ---- attention ----
+  // ---- attention: sm90_scaled_row_step_attention.cuh ----
 
   __device__ static int32_t kind_of_blocks(const ScaledRowLayer& layer) { return static_cast<int32_t>(layer.kv.kind); }
-  // Block `block` of the unit's chunk, from the KV head's keys on; for one that the row does not see the nearest.
-  __device__ static const uint4* keys_of(const ScaledRowLayer& layer, const UnitPlace& place, int32_t block) {
-    const KvSlot& kv = layer.kv;
-    return reinterpret_cast<const uint4*>(kv.pool + place.block[block] * kv.block_bytes + kv.slot_offset +
-                                          place.unit.g * static_cast<int32_t>(KvSlot::head_bytes(kHeadDim, true)));
-  }
-  __device__ static const uint16_t* scales_of(const uint4* keys) {
-    return reinterpret_cast<const uint16_t*>(keys + 2 * kBlockTokens * kPieces);
-  }
+  __device__ static const uint4* keys_of(const ScaledRowLayer& layer, const UnitPlace& place, int32_t block);
+  __device__ static const uint16_t* scales_of(const uint4* keys);
   __device__ int32_t channel() const { return warp_ * kChannels + lane_ % kChannels; }
   __device__ int32_t part() const { return lane_ / kChannels; }
 
   using Pieces = uint4[kPieces];
-  // Key tid_ of the unit. What is not seen is masked, or its weights are zero.
-  __device__ __forceinline__ void load_key(const uint4* keys, Pieces& key) const {
-    const uint4* const from = keys + tid_ % kBlockTokens;
-#pragma unroll
-    for (int i = 0; i < kPieces; ++i) key[i] = __ldcg(from + i * kBlockTokens);
-  }
-  // The lane's part of the keys' values, of its channel.
-  __device__ __forceinline__ void load_values(const ScaledRowLayer& layer, const UnitPlace& place,
-                                              Pieces& value) const {
-#pragma unroll
-    for (int b = 0; b < kPartBlocks; ++b) {
-      const uint4* const from = keys_of(layer, place, part() * kPartBlocks + b) + kBlockTokens * kPieces + channel();
-#pragma unroll
-      for (int i = 0; i < 4; ++i) value[4 * b + i] = __ldcg(from + i * kHeadDim);
-    }
-  }
+  __device__ __forceinline__ void load_key(const uint4* keys, Pieces& key) const;
+  __device__ __forceinline__ void load_values(const ScaledRowLayer& layer, const UnitPlace& place, Pieces& value) const;
 
-  // The sums of the block's units, at step_.sums [chunk][query width], and their maxima, weights and z at step_.parts
-  // [chunk][heads][4]; chunks counted from the first that is seen.
-  __device__ __forceinline__ void attend(const ScaledRowLayer& layer) {
-    const int32_t kind = kind_of_blocks(layer), units = shared_.places[kind].unit_count;
-    const UnitPlace* place = &shared_.places[kind];
-#pragma unroll 1
-    for (auto index = static_cast<int32_t>(blockIdx.x); index < units;) {
-      attend_unit(layer, *place);
-      index += static_cast<int32_t>(gridDim.x);
-      if (index >= units) return;
-      sync();
-      place = &shared_.places[2];
-      if (warp_ == kWarps - 1) place_unit(step_, position_, kind, index, shared_.places[2]);
-      sync();
-    }
-  }
+  __device__ __forceinline__ void attend(const ScaledRowLayer& layer);
 
-  __device__ float* scores() const {
-    return reinterpret_cast<float*>(a_ + kScoreOffset) + tid_;
-  }  // a row for each head
+  __device__ float* scores() const;
 
-  __device__ __forceinline__ void attend_unit(const ScaledRowLayer& layer, const UnitPlace& place) {
-    const Unit& unit = place.unit;
-    Pieces key, value;
-    const uint4* const keys = keys_of(layer, place, tid_ / kBlockTokens);
-    if constexpr (kKeepsBoth) load_key(keys, key);
-    const uint16_t* const scales = scales_of(keys) + tid_ % kBlockTokens;
-    uint32_t key_scale = __ldcg(scales), value_scale = __ldcg(scales + kBlockTokens);
-    const bool is_newest = unit.chunk == position_ / kChunk;  // chunk: its last key is made here
-    prepare(layer, place, is_newest);
-    if constexpr (kKeepsBoth)
-      load_values(layer, place, value);
-    else
-      load_key(keys, key);
-    sync();
-    const int32_t at = unit.chunk * kChunk + tid_;
-    const bool visible = at >= place.first_visible && at <= position_, newest = is_newest && at == position_;
-    if (newest) key_scale = shared_.newest_scale[0], value_scale = shared_.newest_scale[1];
-    if (!visible) value_scale = 0;
-    const float scale = arith::float_of(key_scale << 16);
-    const int32_t row = unit.chunk - place.first_visible / kChunk;
-#pragma unroll 1
-    for (int32_t first = 0;; first += kHeadsAtOnce) {
-      const int32_t heads = min(unit.heads - first, kHeadsAtOnce);
-      if (newest) {
-#pragma unroll
-        for (int i = 0; i < kPieces; ++i) key[i] = reinterpret_cast<const uint4*>(newest_key())[i];
-      }
-#pragma unroll 1
-      for (int32_t h = 0; h < heads; ++h) {
-        int32_t sum = 0;
-#pragma unroll
-        for (int i = 0; i < kPieces; ++i) sum += dot(key[i], reinterpret_cast<const uint4*>(query(first + h))[i]);
-        const float score = visible ? arith::mul(static_cast<float>(sum), scale) : kLeastScore;
-        scores()[h * kThreads] = score;
-        const int32_t most = __reduce_max_sync(0xFFFFFFFFu, ordered(arith::bits_of(score)));
-        if (lane_ == 0) shared_.warp_maximum[h][warp_] = most;
-      }
-      const uint32_t most = __reduce_max_sync(0xFFFFFFFFu, value_scale);
-      if (lane_ == 0) shared_.warp_scale[warp_] = most;
-      if constexpr (!kKeepsBoth) load_values(layer, place, value);
-      sync();
-      const float largest = arith::float_of(__reduce_max_sync(0xFFFFFFFFu, shared_.warp_scale[lane_ % kWarps]) << 16);
-      const float inverse = largest > 0.0f ? arith::divide(1.0f, largest) : 0.0f,
-                  ratio = arith::mul(arith::float_of(value_scale << 16), inverse);
-      float own_maximum = 0.0f;  // of the head whose sums of weights the warp stores
-#pragma unroll 1
-      for (int32_t h = 0; h < heads; ++h) {
-        const float maximum = maximum_of(h);
-        if (h == warp_) own_maximum = maximum;
-        const uint32_t weight =
-            visible ? arith::key_weight(arith::add(scores()[h * kThreads], -maximum), shared_.z[first + h]) : 0;
-        const uint32_t warp_weight = __reduce_add_sync(0xFFFFFFFFu, weight);
-        if (lane_ == 0) shared_.warp_weight[h][warp_] = warp_weight;
-        // The newest key's value is not in the cache yet: it is added apart.
-        const uint32_t of_value = arith::value_weight(weight, ratio);
-        if (newest) shared_.newest_weight[h] = of_value;
-        shared_.high[h][place_of_key(tid_)] = static_cast<uint8_t>(newest ? 0 : of_value >> 8);
-        shared_.low[h][place_of_key(tid_)] = static_cast<uint8_t>(newest ? 0 : of_value);
-      }
-      sync();
-#pragma unroll 1
-      for (int32_t h = 0; h < heads; ++h)
-        add_values(value, h, is_newest, largest, step_.sums + row * query_width_ + (unit.head + first + h) * kHeadDim);
-      if (warp_ < heads) {
-        const uint32_t weights = __reduce_add_sync(0xFFFFFFFFu, lane_ < kWarps ? shared_.warp_weight[warp_][lane_] : 0);
-        uint64_t* const to = step_.parts + 4 * (row * step_.heads + unit.head + first + warp_);
-        if (lane_ < 3)
-          store_tagged(to + lane_,
-                       arith::bits_of(lane_ == 0   ? own_maximum
-                                      : lane_ == 1 ? static_cast<float>(weights)
-                                                   : shared_.z[first + warp_]),
-                       tag_);
-      }
-      if (first + kHeadsAtOnce >= unit.heads) break;
-      load_key(keys, key);  // again: there are no registers to keep it in
-    }
-  }
+  __device__ __forceinline__ void attend_unit(const ScaledRowLayer& layer, const UnitPlace& place);
 
-  // Floats as integers of the same order, and back.
-  __device__ static int32_t ordered(uint32_t bits) {
-    const auto x = static_cast<int32_t>(bits);
-    return x ^ (x >> 31 & 0x7FFFFFFF);
-  }
-  __device__ float maximum_of(int32_t h) const {
-    const int32_t most = __reduce_max_sync(0xFFFFFFFFu, shared_.warp_maximum[h][lane_ % kWarps]);
-    return arith::float_of(static_cast<uint32_t>(ordered(static_cast<uint32_t>(most))));
-  }
+  __device__ static int32_t ordered(uint32_t bits);
+  __device__ float maximum_of(int32_t h) const;
 
   __device__ int8_t* query(int32_t head) const { return reinterpret_cast<int8_t*>(a_) + head * kHeadDim; }
   __device__ int8_t* newest_key() const { return query(kScoreOffset / kHeadDim - 2); }
   __device__ int8_t* newest_value() const { return newest_key() + kHeadDim; }
 
-  // The unit's queries, and the newest key and value, as bytes in shared memory; where nobody else does it, those also
-  // go to the cache. A warp has one.
-  __device__ __forceinline__ void prepare(const ScaledRowLayer& layer, const UnitPlace& place, bool is_newest) {
-    const Unit& unit = place.unit;
-    constexpr int kValues = kHeadDim / 32;
-#pragma unroll 1
-    for (int32_t item = warp_; item < unit.heads + (is_newest ? 2 : 0); item += kWarps) {
-      const bool is_query = item<unit.heads, is_key = item == unit.heads, is_value = item> unit.heads;
-      const uint64_t* const from = step_.q + (is_query ? (unit.head + item) * kHeadDim
-                                                       : query_width_ + (is_value ? kv_width_ : 0) + unit.g * kHeadDim);
-      const float* const factors = (is_query ? layer.vectors[ScaledRowLayer::kKeyStep]
-                                    : is_key ? layer.vectors[ScaledRowLayer::kKeyInverse]
-                                             : layer.vectors[ScaledRowLayer::kValueInverse]) +
-                                   unit.g * kHeadDim;
-      const float* const gains = is_query ? layer.query_gain : is_key ? layer.key_gain : nullptr;
-      const bool norms = is_value ? step_.value_norms : step_.head_norms;
-      float factor[kValues], gain[kValues];
-      arith::CosSin angle[kValues / 2];
-#pragma unroll
-      for (int j = 0; j < kValues; ++j) {
-        factor[j] = __ldg(factors + Head<kValues>::channel(j));
-        gain[j] = norms && gains != nullptr ? __ldg(gains + Head<kValues>::channel(j)) : 1.0f;
-      }
-#pragma unroll
-      for (int j = 0; j < kValues / 2; ++j) {
-        const float2 of = __ldg(reinterpret_cast<const float2*>(layer.angles) + Head<kValues>::channel(j));
-        angle[j] = {of.x, of.y};
-      }
-      uint32_t words[kValues];
-      take_tagged([&](int j) { return from + Head<kValues>::channel(j); }, tag_, words);
-      Head<kValues> head;
-      head.load([&](int32_t i) { return arith::float_of(words[i / 32]); });
-      if (norms) head.norm(step_.eps, [&](int32_t i) { return gain[i / 32]; });
-      if (!is_value) head.rotate([&](int32_t i) { return angle[i / 32]; });
-      head.multiply([&](int32_t i) { return factor[i / 32]; });
-      if (!is_value) head.transform(step_.hadamard);
-      const float largest = head.largest();
-      if (is_query) {
-        int8_t* const to = query(item);
-        head.quantise(largest > 0.0f ? arith::divide(127.0f, largest) : 0.0f,
-                      [&](int32_t i, int8_t byte) { to[i] = byte; });
-        if (lane_ == 0) shared_.z[item] = arith::mul(largest, layer.z);
-        continue;
-      }
-      const arith::bf16 scale = arith::to_bf16(step_.static_kv ? 1.0f : arith::divide(largest, 127.0f));
-      int8_t* const to = is_key ? newest_key() : newest_value();
-      const bool writes =
-          unit.writes && (layer.kv.kind != BlockKind::kGlobal || position_ >= step_.segment->write_from);
-      const int32_t token = position_ % kBlockTokens;
-      const uint4* const keys = keys_of(layer, place, position_ / kBlockTokens % kChunkBlocks);
-      auto* const kept = reinterpret_cast<int8_t*>(const_cast<uint4*>(keys)) + (is_key ? 0 : kBlockTokens * kHeadDim);
-      head.quantise(scale != 0 ? arith::divide(1.0f, arith::from_bf16(scale)) : 0.0f, [&](int32_t i, int8_t byte) {
-        to[i] = byte;
-        if (writes) kept[is_key ? key_byte(token, i) : value_byte(kHeadDim, token, i)] = byte;
-      });
-      if (lane_ != 0) continue;
-      shared_.newest_scale[is_key ? 0 : 1] = scale;
-      if (writes) const_cast<uint16_t*>(scales_of(keys))[token + (is_key ? 0 : kBlockTokens)] = scale;
-    }
-  }
+  __device__ __forceinline__ void prepare(const ScaledRowLayer& layer, const UnitPlace& place, bool is_newest);
 
-  __device__ static int32_t weighted(const uint4& weights, const uint4& v) {
-    return dot_unsigned_signed(
-        weights.x, v.x,
-        dot_unsigned_signed(weights.y, v.y,
-                            dot_unsigned_signed(weights.z, v.z, dot_unsigned_signed(weights.w, v.w, 0))));
-  }
-  // The sums of a head's channels, to `to` [head_dim].
+  __device__ static int32_t weighted(const uint4& weights, const uint4& v);
   __device__ __forceinline__ void add_values(const Pieces& value, int32_t h, bool is_newest, float largest,
-                                             uint64_t* to) const {
-    int32_t sum_high = 0, sum_low = 0;
-#pragma unroll
-    for (int i = 0; i < kPieces; ++i) {
-      const uint4 high = reinterpret_cast<const uint4*>(shared_.high[h] + part() * kPartKeys)[i],
-                  low = reinterpret_cast<const uint4*>(shared_.low[h] + part() * kPartKeys)[i];
-      sum_high += weighted(high, value[i]), sum_low += weighted(low, value[i]);
-    }
-#pragma unroll
-    for (int distance = kChannels; distance < 32; distance *= 2) {
-      sum_high += __shfl_xor_sync(0xFFFFFFFFu, sum_high, distance);
-      sum_low += __shfl_xor_sync(0xFFFFFFFFu, sum_low, distance);
-    }
-    if (part() != 0) return;
-    if (is_newest) {
-      const auto w = static_cast<int32_t>(shared_.newest_weight[h]),
-                 v = static_cast<int32_t>(newest_value()[channel()]);
-      sum_high += (w >> 8) * v, sum_low += (w & 255) * v;
-    }
-    const float sum = arith::fma(256.0f, static_cast<float>(sum_high), static_cast<float>(sum_low));
-    store_tagged(to + channel(), arith::bits_of(arith::mul(sum, largest)), tag_);
-  }
+                                             uint64_t* to) const;
 
   // The KV head of a head.
   __device__ int32_t g_of(int32_t head) const { return head * step_.kv_heads / step_.heads; }
-  // The block's share of the results: chunks in ascending order. First all threads fetch what was stored of each chunk,
-  // a warp a chunk; then a thread has a channel.
-  __device__ void fold(const ScaledRowLayer& layer) {
-    const int32_t chunks = shared_.places[kind_of_blocks(layer)].chunk_count, first = shared_.result.first,
-                  count = shared_.result.count, first_head = first / kHeadDim,
-                  last_head = (first + count - 1) / kHeadDim;
-    auto* const fetched = reinterpret_cast<float*>(a_ + fold_offset(query_width_));  // [chunks][pitch]
-    const int32_t pitch = count + kFoldFloats, own = first + min(tid_, count - 1), own_head = own / kHeadDim;
-    const float step = __ldg(layer.vectors[ScaledRowLayer::kValueStep] + g_of(own_head) * kHeadDim + own % kHeadDim);
-#pragma unroll 1
-    for (int32_t chunk = warp_; chunk < chunks; chunk += kWarps)
-#pragma unroll 1
-      for (int32_t at = 0; at < count; at += 32) {
-        const int32_t i = min(at + lane_, count - 1), of_head = min(lane_, kFoldFloats - 1),
-                      head = min(first_head + of_head / 3, last_head);
-        uint32_t words[2];
-        take_tagged(
-            [&](int e) {
-              return e == 0 ? step_.sums + chunk * query_width_ + first + i
-                            : step_.parts + 4 * (chunk * step_.heads + head) + of_head % 3;
-            },
-            tag_, words);
-        if (at + lane_ < count) fetched[chunk * pitch + i] = arith::float_of(words[0]);
-        if (at == 0 && lane_ < kFoldFloats) fetched[chunk * pitch + count + lane_] = arith::float_of(words[1]);
-      }
-    sync();
-    if (tid_ >= count) return;
-    const int32_t of_head = count + 3 * (own_head - first_head);
-    float total = 0.0f, weight = 0.0f, maximum = kLeastScore;
-#pragma unroll 1
-    for (int32_t chunk = 0; chunk < chunks; ++chunk) {
-      const float* const from = fetched + chunk * pitch;
-      const float most = from[of_head];
-      const ScaledJoin join(maximum, most, from[of_head + 2]);
-      maximum = fmaxf(maximum, most);
-      weight = join(weight, from[of_head + 1]);
-      total = join(total, from[tid_]);
-    }
-    const float result = arith::mul(arith::mul(total, arith::divide(1.0f, weight)), step);
-    store_tagged(step_.a + word_place(own), arith::bits_of(result), tag_);
-  }
+  __device__ void fold(const ScaledRowLayer& layer);
 
   int32_t tid_ = static_cast<int32_t>(threadIdx.x), warp_ = warp_of(tid_), lane_ = tid_ % 32;
   const ScaledRowStep& step_;

@@ -9,11 +9,6 @@
 
 namespace kaiju::cuda {
 
-// Half of a tile's outputs are gate's, half are up's: whole blocks of 64 each.
-constexpr bool gates(const Tile& tile) {
-  return tile.path == Path::kSm90 && tile.split == 1 && tile.share <= 2 && tile.outs % 128 == 0;
-}
-
 // The fastest of them for a matmul of both matrices (shape.out is twice d_ff), by the model of choose_tile(). None
 // where the shape has none, or where choose_tile()'s tile is so much faster that storing the sums and gating them in a
 // kernel of their own costs less.

@@ -74,4 +74,10 @@ Tile choose_tile(const Chip& chip, int32_t rows, const MatmulShape& shape);
 // tile that choose_tile() gives for the shapes at 1 to `most` rows.
 std::vector<int32_t> rows_of_all_tiles(const Chip& chip, std::span<const MatmulShape> shapes, int32_t most);
 
+// Whether a matmul of gate and up may gate in this tile. Half of a tile's outputs are gate's, half are up's: whole
+// blocks of 64 each.
+constexpr bool gates(const Tile& tile) {
+  return tile.path == Path::kSm90 && tile.split == 1 && tile.share <= 2 && tile.outs % 128 == 0;
+}
+
 }  // namespace kaiju::cuda
