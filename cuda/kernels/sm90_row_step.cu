@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "../tiles/dependent_launch.cuh"
 #include "sm90_row_step.cuh"
 
 namespace kaiju::cuda {
@@ -67,17 +68,7 @@ cudaError_t row_step(cudaStream_t stream, const Chip& chip, RowStep step) {
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostDynamicBytes);
       error != cudaSuccess)
     return error;
-  cudaLaunchAttribute together{};  // blocks wait for one another
-  together.id = cudaLaunchAttributeCooperative;
-  together.val.cooperative = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(chip.multiprocessors));
-  config.blockDim = dim3(kAllThreads);
-  config.dynamicSmemBytes = static_cast<size_t>(bytes);
-  config.stream = stream;
-  config.attrs = &together;
-  config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, kernel, step);
+  return launch_together(stream, kernel, {chip.multiprocessors, kAllThreads, bytes}, step);
 }
 
 }  // namespace kaiju::cuda

@@ -1,6 +1,7 @@
 // Launches scaled_row_step_kernel: decides whether it supports a model and how shared memory is divided.
 #include <algorithm>
 
+#include "../tiles/dependent_launch.cuh"
 #include "sm90_scaled_row_step_attention.cuh"
 #include "sm90_scaled_row_step_rows.cuh"
 
@@ -73,17 +74,7 @@ cudaError_t scaled_row_step(cudaStream_t stream, const Chip& chip, ScaledRowStep
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostDynamicBytes);
       error != cudaSuccess)
     return error;
-  cudaLaunchAttribute together{};  // blocks wait for one another
-  together.id = cudaLaunchAttributeCooperative;
-  together.val.cooperative = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(chip.multiprocessors));
-  config.blockDim = dim3(kAllThreads);
-  config.dynamicSmemBytes = static_cast<size_t>(bytes);
-  config.stream = stream;
-  config.attrs = &together;
-  config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, kernel, step);
+  return launch_together(stream, kernel, {chip.multiprocessors, kAllThreads, bytes}, step);
 }
 
 }  // namespace kaiju::cuda

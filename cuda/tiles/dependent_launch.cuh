@@ -53,6 +53,16 @@ cudaError_t launch_in_order(cudaStream_t stream, void (*kernel)(Parameters...), 
   return launch_with({}, stream, kernel, shape, std::forward<Arguments>(arguments)...);
 }
 
+// A kernel whose blocks wait for one another: all of them run at once, or the launch fails.
+template <class... Parameters, class... Arguments>
+cudaError_t launch_together(cudaStream_t stream, void (*kernel)(Parameters...), const LaunchShape& shape,
+                            Arguments&&... arguments) {
+  cudaLaunchAttribute together{};
+  together.id = cudaLaunchAttributeCooperative;
+  together.val.cooperative = 1;
+  return launch_with({&together, 1}, stream, kernel, shape, std::forward<Arguments>(arguments)...);
+}
+
 template <class... Parameters, class... Arguments>
 cudaError_t launch(cudaStream_t stream, const Chip& chip, void (*kernel)(Parameters...), const LaunchShape& shape,
                    Arguments&&... arguments) {
