@@ -36,7 +36,7 @@ install_tools() {
 }
 install_tools &
 installing=$!
-trap 'wait $installing' EXIT
+trap wait EXIT
 
 # With the CUDA backend, each kernel compiled once, which shows that all of it compiles. With a GPU `cmake --workflow --preset cuda` runs it.
 if [ "${1:-}" = --cuda ]; then
