@@ -4,6 +4,7 @@ comes by itself (Poisson) and under one that fills every slot.
 paper.py KAIJU_SERVER KAIJU_BENCH MODEL [--json]
 
 Wants a quiet machine of six cores or more, and HAProxy, unless --no-router says that the client chooses the servers.
+Each load is played in turns with the others, a part of it at a time, for a machine that others share gets slower and faster.
 Takes four minutes.
 """
 
@@ -22,7 +23,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
 import zlib
 
 import chats
@@ -40,6 +40,7 @@ AT_ONCE = (1, 2, 4, 8, 16)
 PROMPTS = (16, 64, 256)
 REQUESTS = 300  # to see what one takes besides its steps
 PARTS = (0.3, 0.6)  # of the messages that the busiest server takes with every slot taken
+ROUNDS = 4  # in which the loads are played in turns
 
 
 def milliseconds(arguments):
@@ -111,12 +112,12 @@ def ask(address, body):
 class Client:
     """A part of the chats, which are asked about at random, each one request at a time."""
 
-    def __init__(self, where, part, arguments):
-        self.where, self.arguments, self.dice = where, arguments, random.Random(arguments.seed + part)
+    def __init__(self, part, arguments):
+        self.arguments, self.dice = arguments, random.Random(arguments.seed + part)
         self.chats = chats.Traffic(arguments.characters, arguments.chats, 0, seed=arguments.seed).chats[part :: CLIENTS * arguments.servers]
         self.turns, self.lock, self.told, self.number = collections.Counter(), threading.Lock(), [], part << 32
 
-    def one(self):
+    def one(self, where):
         with self.lock:
             chat = self.dice.choice([chat for chat in self.chats if not chat.lock.locked()])
             chat.lock.acquire()
@@ -127,7 +128,7 @@ class Client:
                 del chat.messages[1:]
             self.turns[chat.number] += 1
             chat.messages.append({"role": "user", "content": said})
-            text, told = ask(self.where(chat), self.body(chat, number))
+            text, told = ask(where(chat), self.body(chat, number))
             chat.messages.append({"role": "assistant", "content": text})
             self.told.append(told)
         finally:
@@ -138,15 +139,15 @@ class Client:
                 "max_tokens": self.arguments.max_tokens, "ignore_eos": True, "return_token_ids": True,
                 "stream_options": {"include_usage": True}}  # fmt: skip
 
-    def loaded(self, seconds, rate):
-        """Asks for so long, `rate` times a second (Poisson), or with every slot taken. What was sent in the first
+    def loaded(self, where, seconds, rate):
+        """Asks the servers that `where` gives for chats, for so long, `rate` times a second (Poisson), or with every slot taken. What was sent in the first
         quarter does not count. Returns what counts."""
         due, begun = queue.Queue(), time.monotonic()
         ending = begun + seconds
 
         def work():
             while due.get() is not None if rate else time.monotonic() < ending:
-                self.one()
+                self.one(where)
 
         self.told = []
         threads = [threading.Thread(target=work) for _ in range((2 * SLOTS if rate else SLOTS) // CLIENTS)]
@@ -163,15 +164,20 @@ class Client:
         return [told for told in self.told if begun + seconds / 4 <= told.sent <= ending]
 
 
-def loads(where, phases, arguments):
-    """What is told of each phase (seconds, rate or None) by clients in processes of their own, CLIENTS for each server."""
+def loads(phases, arguments):
+    """What is told of each phase (where, seconds, rate or None) by clients in processes of their own, CLIENTS for each
+    server. A phase begins when all have ended the one before."""
     context = multiprocessing.get_context("fork")
+    count, pipes = CLIENTS * arguments.servers, []
+    together = context.Barrier(count)
 
     def play(part, pipe):
-        client = Client(where, part, arguments)
-        pipe.send([client.loaded(seconds, rate and rate / count) for seconds, rate in phases])
+        client, told = Client(part, arguments), []
+        for where, seconds, rate in phases:
+            together.wait(timeout=300)
+            told.append(client.loaded(where, seconds, rate and rate / count))
+        pipe.send(told)
 
-    count, pipes = CLIENTS * arguments.servers, []
     for part in range(count):
         mine, its = context.Pipe()
         process = context.Process(target=play, args=(part, its))
@@ -188,60 +194,22 @@ def loads(where, phases, arguments):
     return [sum((part[phase] for part in parts), []) for phase in range(len(phases))]
 
 
-def running_and_steps(address):
-    """When, requests with a first token that have not ended, and steps so far, by a server's metrics."""
-    text = urllib.request.urlopen(f"http://{address}/metrics", timeout=30).read().decode()
-    value = {line.split("{")[0]: float(line.split()[-1]) for line in text.splitlines() if not line.startswith("#")}
-    return time.monotonic(), value["vllm:num_requests_running"], value["kaiju_steps_total"]
-
-
-def ask_at_once(address, streams, max_tokens):
-    body = {"messages": [{"role": "system", "content": chats.card(1)}, {"role": "user", "content": "Go on."}], "seed": 1,
-            "max_tokens": max_tokens, "ignore_eos": True, "stream": True, "return_token_ids": True,
-            "stream_options": {"include_usage": True}}  # fmt: skip
-    threads = [threading.Thread(target=ask, args=(f"http://{address}", body)) for _ in range(streams)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
-def service_factor(machine, servers):
-    """How much longer a step takes in a fleet at work than in the benchmark: steps of servers that all have as many
-    streams, by their own count while all streams ran. The median."""
-    factors = []
-    for streams in (1, *AT_ONCE):  # the first time computes the prompt
-        processes = [multiprocessing.get_context("fork").Process(target=ask_at_once, args=(server.address, streams, 256)) for server in servers]
-        for process in processes:
-            process.start()
-        seen = collections.defaultdict(list)
-        while any(process.is_alive() for process in processes):
-            for server in servers:
-                when, running, steps = running_and_steps(server.address)
-                if running == streams:
-                    seen[server].append((when, steps))
-            time.sleep(0.05)
-        for of_server in seen.values():
-            seconds, steps = (last - first for first, last in zip(of_server[0], of_server[-1]))
-            if steps >= 64:
-                factors.append(seconds / steps / model.decode_s(machine, streams, CONTEXT))
-    if len(factors) < len(servers) * len(AT_ONCE) / 2:
-        raise files.Refused("the streams seldom ran together: this machine is too busy")
-    return statistics.median(factors)
-
-
-def request_seconds(machine, server):
-    """What requests take besides their steps, from this client to their first event: connections, HTTP, text to tokens. One
-    after the other to a server that does nothing else."""
-    rest = []
+def asked_alone(server):
+    """Requests one after the other to a server that does nothing else."""
+    told = []
     for number in range(REQUESTS):
         body = {"messages": [{"role": "system", "content": chats.card(2)}, {"role": "user", "content": chats.SAID[number % len(chats.SAID)]}],
                 "seed": number, "max_tokens": 2, "ignore_eos": True, "stream": True, "return_token_ids": True,
                 "stream_options": {"include_usage": True}}  # fmt: skip
-        told = ask(f"http://{server.address}", body)[1]
-        steps = model.decode_s(machine, 1, CONTEXT) + model.prompt_s(machine, 1, told.prompt_tokens - told.cached_tokens)
-        rest.append(max(0.0, told.first - told.sent - steps))
-    return rest[10:]  # the first ones compute the card
+        told.append(ask(f"http://{server.address}", body)[1])
+    return told[10:]  # the first ones compute the card
+
+
+def besides_steps(machine, told):
+    """Seconds of requests that a machine had alone which no step explains, from the client to its first event: connections,
+    HTTP, text to tokens."""
+    steps = (model.decode_s(machine, 0, CONTEXT) + model.prompt_s(machine, 1, one.prompt_tokens - one.cached_tokens) for one in told)
+    return [max(0.0, one.first - one.sent - step) for one, step in zip(told, steps)]
 
 
 def traffic_of(told):
@@ -255,56 +223,73 @@ def traffic_of(told):
     )  # fmt: skip
 
 
-def slower(machine, told, seconds):
-    """How many times as long a token of a reply takes as in the paper, under a load: the mean of the machines."""
-    factors = []
-    for name in sorted({one.server for one in told}):
-        mine = [one for one in told if one.server == name]
-        paper = model.one_machine(machine, traffic_of(mine), len(mine) / seconds)
-        if "tokens_per_second" in paper:
-            factors.append(paper["tokens_per_second"] * statistics.fmean((one.ended - one.first) / max(1, one.reply_tokens - 1) for one in mine))
-    if not factors:
-        raise files.Refused("half of what the fleet can do is too much for the paper: this machine is too busy")
-    return statistics.fmean(factors)
+def seconds_a_token(told):
+    """Of a reply after its first token, the mean."""
+    return statistics.fmean((one.ended - one.first) / max(1, one.reply_tokens - 1) for one in told)
+
+
+def computed_tokens(told):
+    return [one.prompt_tokens - one.cached_tokens for one in told]
+
+
+def by_server(told):
+    return {name: [one for one in told if one.server == name] for name in sorted({one.server for one in told})}
+
+
+def fitted(machine, told, seconds):
+    """The machine with the service factor with which its simulated replies are as fast as those told, of one server."""
+    traffic, rate, measured = traffic_of(told), len(told) / seconds, seconds_a_token(told)
+    low, high = 0.25, 4.0
+    for _ in range(12):
+        middle = math.sqrt(low * high)
+        slower = machine | {"service_factor": middle}
+        state = model.steady(slower, traffic, rate)  # the simulation wants a machine that catches up
+        late = state is None or state["streams"] > 2 * SLOTS
+        late = late or statistics.fmean(stepped.played(slower, traffic, rate, 4000, computed=computed_tokens(told))[1]) > measured
+        low, high = (low, middle) if late else (middle, high)
+    return machine | {"service_factor": low}
 
 
 def percentile(values, part):
     return sorted(values)[min(len(values) - 1, int(part * len(values)))]
 
 
-def by_machine(machine, told, seconds, rest):
+def by_machine(machines, told, seconds, rest):
     """Rows of (what, paper, measured), each the mean of the machines, which have rates and hit rates of their own.
     `rest`: seconds of requests besides their steps."""
     median = 1e3 * statistics.median(rest)
     sums = collections.defaultdict(lambda: [0.0, 0.0])
-    for name in (servers := sorted({one.server for one in told})):
-        mine = [one for one in told if one.server == name]
-        rate, traffic = len(mine) / seconds, traffic_of(mine)
+    for name, mine in by_server(told).items():
+        rate, traffic, machine = len(mine) / seconds, traffic_of(mine), machines[name]
         paper = model.one_machine(machine, traffic, rate)
         if "p50_ms" not in paper:
             return [(f"messages/s at {name}; for the paper too many", 0.0, rate)]
-        computed = [one.prompt_tokens - one.cached_tokens for one in mine]
-        steps = stepped.percentiles_ms(machine, traffic, rate, messages=20000, computed=computed, rest=rest)
+        first_tokens, tokens = stepped.played(machine, traffic, rate, computed=computed_tokens(mine))
+        dice = random.Random(1)
+        first_tokens = [1e3 * (first + dice.choice(rest)) for first in first_tokens]
         first = [1e3 * (one.first - one.sent) for one in mine]
-        decode = [(one.ended - one.first) / max(1, one.reply_tokens - 1) for one in mine]
+        streams = rate * statistics.fmean(one.ended - one.first for one in mine)
+        simulated_streams = rate * statistics.fmean(tokens) * statistics.fmean(one.reply_tokens - 1 for one in mine)
         rows = {
-            "a reply, tokens/s": (paper["tokens_per_second"], 1 / statistics.fmean(decode)),
-            "streams": (paper["streams"], rate * statistics.fmean(one.ended - one.first for one in mine)),
+            "a reply, formula, tokens/s": (paper["tokens_per_second"], 1 / seconds_a_token(mine)),
+            "a reply, steps, tokens/s": (1 / statistics.fmean(tokens), 1 / seconds_a_token(mine)),
+            "streams, formula": (paper["streams"], streams),
+            "streams, steps": (simulated_streams, streams),
             "first token p50, formula, ms": (median + paper["p50_ms"], percentile(first, 0.5)),
-            "first token p50, steps, ms": (steps["p50_ms"], percentile(first, 0.5)),
+            "first token p50, steps, ms": (percentile(first_tokens, 0.5), percentile(first, 0.5)),
             "first token p99, formula, ms": (median + paper["p99_ms"], percentile(first, 0.99)),
-            "first token p99, steps, ms": (steps["p99_ms"], percentile(first, 0.99)),
+            "first token p99, steps, ms": (percentile(first_tokens, 0.99), percentile(first, 0.99)),
         }
         for what, pair in rows.items():
-            sums[what] = [old + new / len(servers) for old, new in zip(sums[what], pair)]
+            sums[what] = [old + new / len(machines) for old, new in zip(sums[what], pair)]
     return [(what, *pair) for what, pair in sums.items()]
 
 
 def full(machine, told, seconds):
     """Messages a second of the fleet with every slot taken: the paper's largest rate for which there are slots."""
     paper = 0.0
-    for name in sorted({one.server for one in told}):
-        traffic = traffic_of([one for one in told if one.server == name])
+    for mine in by_server(told).values():
+        traffic = traffic_of(mine)
         low, high = 0.0, 1e4
         for _ in range(60):
             middle = (low + high) / 2
@@ -345,10 +330,8 @@ def compare(arguments):
     router = None if arguments.no_router else Router([server.address for server in servers])
     rows = []
     try:
-        tell("requests one after the other, then steps of all servers at once")
-        rest = request_seconds(machine, servers[0])
-        machine["request_ms"] = 1e3 * statistics.median(rest)
-        machine["service_factor"] = service_factor(machine, servers)
+        tell("requests one after the other")
+        alone = asked_alone(servers[0])
 
         def at_home(chat):
             return f"http://{servers[chat.number % len(servers)].address}"
@@ -357,17 +340,24 @@ def compare(arguments):
             return router.address if router else f"http://{servers[zlib.crc32(b'%d' % chat.character) % len(servers)].address}"
 
         seconds = arguments.seconds
-        tell(f"service factor {machine['service_factor']:.2f}, {machine['request_ms']:.1f} ms of a request besides its steps; every slot taken for {1.5 * seconds:.0f} s")
-        taken = loads(at_home, [(seconds / 2, None), (seconds, None)], arguments)[-1]
-        most = len(taken) / (0.75 * seconds)
-        tell(f"{most:.0f} messages a second at most; half of that for {seconds:.0f} s")
-        half = loads(routed, [(seconds, 0.5 * most)], arguments)[0]
-        machine["service_factor"] *= slower(machine, half, 0.75 * seconds)
-        rows += full(machine, taken, 0.75 * seconds)
-        most /= share_of_busiest(half, servers)  # characters are not equally popular
-        tell(f"service factor {machine['service_factor']:.2f} under that load; other parts for {len(PARTS) * seconds:.0f} s")
-        for part, told in zip(PARTS, loads(routed, [(seconds, part * most) for part in PARTS], arguments)):
-            rows += [(f"{100 * part:.0f}% at the busiest: {what}", *pair) for what, *pair in by_machine(machine, told, 0.75 * seconds, rest)]
+        tell(f"what the fleet can do, for {seconds:.0f} s")
+        taken = loads([(at_home, seconds / 2, None)] * 2, arguments)[-1]
+        most = len(taken) / (0.75 * seconds / 2)
+        # Characters are not equally popular: the busiest server's share decides.
+        busiest = most / share_of_busiest(loads([(routed, seconds / 2, 0.5 * most)], arguments)[0], servers)
+        each_round = [(at_home, None), (routed, 0.5 * most), *((routed, part * busiest) for part in PARTS)]
+        tell(f"{most:.0f} messages a second at most; loads of all of that, half of it and {PARTS} of what the busiest takes, in turns for {len(each_round) * seconds:.0f} s")
+        phases = loads([(where, seconds / ROUNDS, rate) for where, rate in each_round] * ROUNDS, arguments)
+        taken, half, *parts = (sum(phases[i :: len(each_round)], []) for i in range(len(each_round)))
+        counted = 0.75 * seconds
+        tell("the same loads on paper")
+        machines = {name: fitted(machine, told, counted) for name, told in by_server(half).items()}
+        machine["service_factor"] = statistics.fmean(one["service_factor"] for one in machines.values())
+        rest = besides_steps(machine, alone)
+        machine["request_ms"] = 1e3 * statistics.median(rest)
+        rows += full(machine, taken, counted)
+        for part, told in zip(PARTS, parts):
+            rows += [(f"{100 * part:.0f}% at the busiest: {what}", *pair) for what, *pair in by_machine(machines, told, counted, rest)]
     finally:
         if router:
             router.kill()

@@ -39,9 +39,10 @@ def print_plan(machine, traffic, plan):
     )
     line(
         "  the same, steps simulated",
-        " / ".join(f"{plan['simulated'][name]:.0f}" for name in plan["simulated"]) + " ms",
+        " / ".join(f"{plan['simulated'][name]:.0f}" for name in ("p50_ms", "p90_ms", "p99_ms")) + " ms",
     )
     line("speed of a reply", f"{busiest['tokens_per_second']:.0f} tokens/s", f"steps of {busiest['step_ms']:.1f} ms")
+    line("  the same, steps simulated", f"{plan['simulated']['tokens_per_second']:.0f} tokens/s")
     line("an hour of the fleet", f"${plan['dollars_an_hour']:,.2f}")
     line("a month", f"${plan['dollars_a_month']:,.0f}")
     line("a message, at the peak", f"${plan['dollars_a_message']:.8f}")
@@ -70,7 +71,7 @@ def plan(arguments, machine, traffic):
     if found is None:
         raise files.Refused("not one message fits a machine: " + model.one_machine(machine, traffic, 1e-9)["limit"])
     rows = lost_rows(machine, traffic, found)
-    found["simulated"] = stepped.percentiles_ms(machine, traffic, found["busiest"]["messages_per_second"])
+    found["simulated"] = stepped.figures(machine, traffic, found["busiest"]["messages_per_second"])
     if arguments.json:
         print(json.dumps({**found, "lost": rows}, indent=2))
         return

@@ -2,7 +2,7 @@
 
 Messages arrive as a Poisson process. A step computes waiting prompts in order of arrival, at most step_tokens of all
 rows and one slot for each message, and gives every stream a token; its length is the model's for so many streams and
-prompt tokens. A message's first token comes at the end of the step that ends its prompt.
+prompt tokens. A message's first token comes at the end of the step that ends its prompt, the others a step each.
 """
 
 import collections
@@ -27,14 +27,19 @@ def arrivals(traffic, rate, dice, computed=None):
             yield now, prompt if dice.random() < missing else own
 
 
-def first_tokens(machine, traffic, rate, messages=20000, seed=1, computed=None):
-    """Seconds to the first token of so many messages, in rising order; the first tenth of the run is left out."""
+def played(machine, traffic, rate, messages=20000, seed=1, computed=None):
+    """Seconds to the first token of so many messages, and seconds a token of their replies, in two lists; the first tenth
+    of the run is left out. A machine with nothing to do begins with a message at once."""
     _, prompt, _ = model.lengths(traffic)
+    later_tokens = max(1, round(traffic["reply_tokens"]) - 1)
     coming = arrivals(traffic, rate, random.Random(seed), computed)
     arrival = next(coming)
-    waiting, times, ends = collections.deque(), [], collections.Counter()
+    waiting, ends = collections.deque(), collections.defaultdict(list)
+    first_tokens, reply_tokens = [], []
     now, step, streams = 0.0, 0, 0
-    while len(times) < messages:
+    while len(reply_tokens) < messages:
+        if not waiting and streams == 0:
+            now = max(now, arrival[0])
         while arrival[0] <= now:
             waiting.append(list(arrival))
             arrival = next(coming)
@@ -49,14 +54,17 @@ def first_tokens(machine, traffic, rate, messages=20000, seed=1, computed=None):
                 done.append(waiting.popleft()[0])
         now += model.decode_s(machine, streams, prompt) + (model.prompt_s(machine, streams, tokens) if tokens else 0)
         step += 1
-        streams += len(done) - ends.pop(step, 0)
-        ends[step + round(traffic["reply_tokens"])] += len(done)
-        times.extend(now - came for came in done)
-    return sorted(times[messages // 10 :])
+        ended = ends.pop(step, [])
+        reply_tokens.extend((now - begun) / later_tokens for begun in ended)
+        first_tokens.extend(now - came for came in done)
+        streams += len(done) - len(ended)
+        ends[step + later_tokens].extend([now] * len(done))
+    return first_tokens[messages // 10 :], reply_tokens[messages // 10 :]
 
 
-def percentiles_ms(machine, traffic, rate, messages=20000, seed=1, computed=None, rest=(0.0,)):
-    """`rest`: seconds of a request besides its steps, of which one is drawn for each message."""
-    dice = random.Random(seed)
-    times = sorted(time + dice.choice(rest) for time in first_tokens(machine, traffic, rate, messages, seed, computed))
-    return {f"p{part:g}_ms": times[int(part / 100 * len(times))] * 1e3 for part in (50, 90, 99)}
+def figures(machine, traffic, rate, messages=20000, seed=1, computed=None):
+    """Percentiles of the time to the first token, and a reply's tokens a second."""
+    first_tokens, reply_tokens = played(machine, traffic, rate, messages, seed, computed)
+    times = sorted(first_tokens)
+    found = {f"p{part}_ms": times[int(part / 100 * len(times))] * 1e3 for part in (50, 90, 99)}
+    return found | {"tokens_per_second": len(reply_tokens) / sum(reply_tokens)}

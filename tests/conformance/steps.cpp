@@ -10,6 +10,7 @@
 #include "examples/tools/scorer.hpp"
 #include "kaiju/format/random_model.hpp"
 #include "kaiju/step/executor.hpp"
+#include "one_row_config.hpp"
 #include "small_config.hpp"
 #include "world.hpp"
 
@@ -230,62 +231,6 @@ ModelConfig attention_config(int32_t head_dim, int32_t kv_heads, int32_t heads, 
   return config;
 }
 
-// Models of version 2 of the arithmetic whose steps of one row a GPU may take as one kernel
-// (cuda/kernels/sm90_scaled_row_step.cuh): like Llama, like Qwen, like Gemma, and with what is left of a structure.
-enum class Like { kLlama, kQwen, kGemma, kOther, kManyHeads };
-ModelConfig one_row_config(Like like, int32_t window) {
-  struct Sizes {
-    int32_t d_model, heads, kv_heads, head_dim, d_ff;
-  };
-  static constexpr Sizes kSizes[] = {{1024, 8, 2, 128, 1536},
-                                     {1536, 24, 4, 64, 2176},
-                                     {1088, 8, 2, 256, 1344},
-                                     {1024, 16, 2, 64, 1024},
-                                     {1024, 120, 24, 64, 1024}};
-  const Sizes& sizes = kSizes[static_cast<size_t>(like)];
-  ModelConfig config;
-  config.name = fmt::format("one-row-{}", static_cast<int>(like));
-  config.vocab_size = 272;
-  config.d_model = sizes.d_model;
-  config.n_heads = sizes.heads;
-  config.n_kv_heads = sizes.kv_heads;
-  config.head_dim = sizes.head_dim;
-  config.d_ff = sizes.d_ff;
-  config.context = 4096;
-  config.layers = {{LayerKind::kGlobal, 0, 0, 0}, {LayerKind::kGlobal, 0, 1, 0}};
-  if (like == Like::kManyHeads) config.layers.pop_back();
-  LayerShape& shape = config.shape;
-  shape.activations = Activations::kTokenScales;
-  shape.hadamard = 64;
-  shape.ffn = Ffn::kGatedSilu;
-  shape.residual = Residual::kF32;
-  shape.output = OutputMatrix::kOwn;
-  shape.norm_gains = true;
-  shape.wide_logits = true;
-  if (like == Like::kQwen) {
-    shape.biases = Biases::kQkv;
-    shape.hadamard = 32;
-    shape.output = OutputMatrix::kEmbedding;
-    shape.residual = Residual::kBf16;
-    shape.wide_logits = false;
-  } else if (like == Like::kGemma) {
-    config.layers = {
-        {LayerKind::kWindow, window, 0, 0}, {LayerKind::kGlobal, 0, 1, 1}, {LayerKind::kWindow, window, 2, 0}};
-    shape.ffn = Ffn::kGatedGelu;
-    shape.output = OutputMatrix::kEmbedding;
-    shape.norms_after = shape.head_norms = true;
-    shape.logit_cap = 30.0f;
-  } else if (like == Like::kOther) {
-    config.layers[0].factor = 0.7f;
-    shape.biases = Biases::kAll;
-    shape.hadamard = 0;
-    shape.norm_gains = false;
-    shape.value_norms = shape.static_kv = shape.head_norms = true;
-  }
-  config.derive_counts();
-  return config;
-}
-
 std::string temporary_path(const std::string& name) {
   return (std::filesystem::temp_directory_path() /
           fmt::format("kaiju-steps-{}-{}.safetensors", static_cast<long>(::getpid()), name))
@@ -428,14 +373,15 @@ TEST_CASE("rows after a prompt give the reference's bits at the ends of blocks, 
 
 TEST_CASE("one row in each step gives the reference's bits in version 2 of the arithmetic") {
   struct Shape {
-    Like like;
+    test::Like like;
     int32_t window;
     size_t tokens;
   };
   std::mt19937 random(17);
-  for (const Shape& shape : {Shape{Like::kLlama, 0, 1100}, Shape{Like::kQwen, 0, 560}, Shape{Like::kGemma, 513, 1100},
-                             Shape{Like::kGemma, 1, 70}, Shape{Like::kOther, 0, 560}}) {
-    const ModelConfig config = one_row_config(shape.like, shape.window);
+  for (const Shape& shape :
+       {Shape{test::Like::kLlama, 0, 1100}, Shape{test::Like::kQwen, 0, 560}, Shape{test::Like::kGemma, 513, 1100},
+        Shape{test::Like::kGemma, 1, 70}, Shape{test::Like::kOther, 0, 560}}) {
+    const ModelConfig config = test::one_row_config(shape.like, shape.window);
     INFO("config " << config_to_json(config));
     const TemporaryModel model(config, random());
     const std::vector<int32_t> tokens = random_tokens(random, config.vocab_size, shape.tokens);
@@ -451,14 +397,14 @@ TEST_CASE("rows after a prompt give the reference's bits in version 2 of the ari
   // In few steps, for tools under which each takes seconds. With three chunks and 24 KV heads a thread block takes
   // all five heads of a chunk.
   struct Shape {
-    Like like;
+    test::Like like;
     int32_t window, prompt;
   };
   std::mt19937 random(18);
-  for (const Shape& shape :
-       {Shape{Like::kLlama, 0, 511}, Shape{Like::kGemma, 100, 63}, Shape{Like::kManyHeads, 0, 1030}}) {
+  for (const Shape& shape : {Shape{test::Like::kLlama, 0, 511}, Shape{test::Like::kGemma, 100, 63},
+                             Shape{test::Like::kManyHeads, 0, 1030}}) {
     if (shape.prompt > 1000 && test::cases_of_run(10) < 10) continue;
-    const ModelConfig config = one_row_config(shape.like, shape.window);
+    const ModelConfig config = test::one_row_config(shape.like, shape.window);
     INFO("config " << config_to_json(config));
     const TemporaryModel model(config, random());
     const std::vector<int32_t> tokens = random_tokens(random, config.vocab_size, static_cast<size_t>(shape.prompt) + 2);

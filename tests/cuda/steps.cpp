@@ -1,4 +1,5 @@
 // What a step asks of CUDA when nothing fails. Wants a GPU, as faults.cpp.
+#include "../conformance/one_row_config.hpp"
 #include "../conformance/small_config.hpp"
 #include "small_executor.hpp"
 
@@ -43,6 +44,46 @@ TEST_CASE("a decode step is one copy, one launch and one wait, and no step alloc
     CHECK(made_of ==
           std::map<std::string, int64_t>{
               {"cudaMemcpyAsync", 1}, {"cudaGraphLaunch", 1}, {"cudaEventRecord", 1}, {"cudaEventSynchronize", 1}});
+  }
+}
+
+// Separate kernels give the same bits, so no digest tells whether the one kernel served.
+TEST_CASE("a step of one row of the models that one kernel serves is that kernel, on a chip that has it") {
+  if (!has_gpu()) return;
+  cudaDeviceProp chip;
+  REQUIRE(cudaGetDeviceProperties(&chip, 0) == cudaSuccess);
+  const bool is_served = !older_chip && chip.major == 9 && chip.minor == 0;
+  std::vector<ModelConfig> configs{small_config("one-row", true)};  // of version 1
+  for (const Like like : {Like::kLlama, Like::kQwen, Like::kGemma, Like::kOther, Like::kManyHeads})
+    configs.push_back(one_row_config(like, 513));
+  for (ModelConfig& config : configs) {
+    CAPTURE(config.name);
+    config.derive_counts();
+    ExecutorOptions options = two_slots();
+    options.graphs = false;
+    auto executor = make_executor(test::random_checkpoint(config, 3), options);
+    REQUIRE(executor.ok());
+    StepPlan plan;
+    StepResult result;
+    const auto launches_of = [&](int32_t position, int32_t rows) {
+      plan.clear();
+      if (position == 0) {
+        plan.starts.emplace_back();
+        for (const BlockKind kind : {BlockKind::kGlobal, BlockKind::kWindow})
+          plan.table_edits.push_back({0, kind, 0, 0});
+      }
+      add_row(plan, 0, position, 1);
+      plan.segments[0].token_count = rows;
+      plan.tokens.resize(static_cast<size_t>(rows), 2);
+      fail_at(0);
+      REQUIRE((*executor)->run(plan, result).ok());
+      return made_of["cudaLaunchKernelExC"];
+    };
+    launches_of(0, 1);
+    const int64_t two = launches_of(1, 2), one = launches_of(3, 1);
+    CHECK(one > 1);
+    // The embedding and the draw are the same; a layer by itself is more than four kernels.
+    CHECK((one + 4 * static_cast<int64_t>(config.layers.size()) < two) == is_served);
   }
 }
 

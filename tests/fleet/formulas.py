@@ -133,16 +133,28 @@ class FirstToken(unittest.TestCase):
             most = model.capacity(machine, traffic)[0]
             for part in (0.3, 0.7, 1):
                 formula = model.one_machine(machine, traffic, part * most)["p99_ms"]
-                simulated = stepped.percentiles_ms(machine, traffic, part * most, messages=8000)["p99_ms"]
+                simulated = stepped.figures(machine, traffic, part * most, messages=8000)["p99_ms"]
                 self.assertLess(simulated, 1.4 * formula, (hit_rate, part))
                 self.assertLess(formula, 5 * simulated, (hit_rate, part))
             self.assertLess(simulated, traffic["p99_ms"] * 1.1)
 
     def test_simulated_steps_with_nothing_to_compute_take_one_to_two_steps(self):
-        times = stepped.first_tokens(plain_machine(), plain_traffic(), 10)
+        times = sorted(stepped.played(plain_machine(), plain_traffic(user_tokens=1e-9), 500)[0])
         self.assertGreaterEqual(times[0], 0.01)
         self.assertLess(times[-1], 0.0201)
         self.assertLess(abs(times[len(times) // 2] / 0.015 - 1), 0.02)
+
+    def test_a_simulated_machine_with_nothing_to_do_begins_at_once(self):
+        times = sorted(stepped.played(plain_machine(), plain_traffic(user_tokens=1e-9), 0.1)[0])
+        self.assertLess(abs(times[len(times) // 2] / 0.01 - 1), 1e-9)
+
+    def test_a_simulated_reply_sees_longer_steps_than_the_mean_one(self):
+        """Where a step takes as long as it has streams: a reply sees itself besides the others (M/G/infinity)."""
+        machine = plain_machine(decode={"context": 0, "streams": [0, 1000], "ms": [0.001, 1000]}, slots=1000)
+        tokens = stepped.played(machine, plain_traffic(), 20)[1]
+        mean = sum(tokens) / len(tokens)
+        self.assertGreater(mean, 1e-3)
+        self.assertLess(mean, 1.2e-3)
 
     def test_the_measured_hour_is_met_within_a_quarter(self):
         """Not an independent check: the service factor is the mean of these runs' steps."""
