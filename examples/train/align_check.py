@@ -1,4 +1,4 @@
-"""Checks of swipes, of DPO and of the data mix; what needs PyTorch is left out without it. Half a minute of a core."""
+"""Checks of swipes, of DPO, of the data mix and of what ablate.py says of models that diverge; what needs PyTorch is left out without it. Half a minute of a core."""
 import json
 import os
 import random
@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+import ablate
 import data_mix
 import swipes
 
@@ -68,6 +69,24 @@ def mix():
     check("a stream is the same each time, and turns to what is alike", drawn == list(data_mix.stream(w, 1500)) and late > early + 0.5 * like.std(), early, late)
     check("no document comes a third time while others wait in the even part", max(np.bincount(drawn[:300], minlength=300)) <= 2)
     check("gelu is the exact one", abs(float(data_mix.gelu(np.float32(1.0))) - 0.8413447) < 1e-5 and abs(float(data_mix.gelu(np.float32(-2.0))) + 0.0455003) < 1e-5)
+
+
+def diverging():
+    """One model diverges after 20 steps, the other does not."""
+    curve, short = [(10, 5.0), (20, 4.5), (30, 4.0)], [(10, 5.5), (20, float("nan"))]
+    check("curves are compared as far as both go", ablate.beside(curve, short) == [(10, -0.5)] == [(s, -d) for s, d in ablate.beside(short, curve)] and ablate.beside(curve, ()) == [])
+    check("a model that diverged has no loss in the table", ablate.ended({"curve": curve, "held_out": 4.1}) == "4.100" and ablate.ended({"curve": short, "held_out": 9.0}) == "diverged")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        print("no matplotlib here: the plot is not drawn")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, "results.jsonl"), "w") as f:
+            for variant, line in (("all", short), ("no virtual scalars", curve)):
+                f.write(json.dumps({"size": "0.6 M", "variant": variant, "rate": 4.0, "curve": line, "held_out": line[-1][1]}) + "\n")
+        ablate.plot(SimpleNamespace(results=folder, out=folder))
+        check("the plot is drawn", os.path.getsize(os.path.join(folder, "ablations.png")) > 0)
 
 
 def margins():
@@ -150,4 +169,5 @@ def logged_pairs(dpo, folder, path):
 if __name__ == "__main__":
     users()
     mix()
+    diverging()
     margins()
