@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <string>
 
+#include "exchange_sizes.hpp"
+
 namespace kaiju::cuda {
 
 Result<std::shared_ptr<LostFlag>> LostFlag::make() {
@@ -17,24 +19,23 @@ Result<std::unique_ptr<Exchange>> Exchange::make(std::shared_ptr<Device> device,
                                                  std::shared_ptr<LostFlag> lost) {
   std::unique_ptr<Exchange> made(new Exchange(std::move(device), std::move(lost)));
   made->width_ = config.d_model;
-  made->result_ = config.arithmetic() == 1 ? 1 : 4;
-  made->part_ = int64_t{most_sent_rows(rows, config.d_model, split.count, made->result_)} * config.d_model;
+  const ExchangeSizes sizes = exchange_sizes(config, split, rows, logit_rows);
+  made->result_ = sizes.result;
+  made->part_ = sizes.part;
   for (DeviceBuffer<int32_t>& sums : made->sums_)
-    KAIJU_TRY(take(sums, static_cast<size_t>(made->part_ * split.count), "the sums of several GPUs"));
+    KAIJU_TRY(take(sums, static_cast<size_t>(sizes.sums), "the sums of several GPUs"));
   Peers& peers = made->peers_;
   peers.count = split.count, peers.rank = split.rank;
   for (int32_t p = 0; p <= split.count; ++p) peers.first_column[p] = split.part(config.vocab_size, kVocabUnit, p).first;
-  const int32_t columns = split.part(config.vocab_size, kVocabUnit).size;
-  KAIJU_TRY(take(made->logits_, static_cast<size_t>(logit_rows) * static_cast<size_t>(columns), "the logits"));
-  KAIJU_TRY(take(made->arrived_, kMostGpus, "what GPUs tell each other"));
-  KAIJU_TRY(take(made->state_, 4, "what GPUs tell each other"));
+  KAIJU_TRY(take(made->logits_, static_cast<size_t>(sizes.logits), "the logits"));
+  KAIJU_TRY(take(made->arrived_, static_cast<size_t>(sizes.arrived), "what GPUs tell each other"));
+  KAIJU_TRY(take(made->state_, static_cast<size_t>(sizes.state), "what GPUs tell each other"));
   peers.state = made->state_.data();
   peers.lost = made->lost_->address();
   if (config.arithmetic() == 1) return made;
   SharedMost& most = made->most_;
   most.count = split.count, most.rank = split.rank, most.rows = rows;
-  KAIJU_TRY(take(made->most_there_, static_cast<size_t>(2 * split.count) * static_cast<size_t>(rows),
-                 "what GPUs tell each other of rows"));
+  KAIJU_TRY(take(made->most_there_, static_cast<size_t>(sizes.largest), "what GPUs tell each other of rows"));
   most.state = made->state_.data() + 2;
   most.lost = peers.lost;
   return made;
