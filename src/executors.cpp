@@ -249,6 +249,10 @@ static Status check_device(const ExecutorOptions& options, const std::vector<Dev
 static Result<std::vector<int32_t>> devices_of(const ExecutorOptions& options) {
   const std::vector<int32_t>& named = options.devices;
   if (named.empty()) return named;
+  if (named.size() > 1 && products_called(options.products) == Products::kCublasLt)
+    return Status(StatusCode::kUnsupported,
+                  "cuBLASLt does not compute the products of a model that several GPUs share: leave products \"auto\", "
+                  "or name one device");
   const std::vector<DeviceInfo> found = devices();
   for (const int32_t index : named) KAIJU_TRY(check_device(options, found, index));
   for (size_t i = 0; i < named.size() && named.size() > 1; ++i) {
@@ -340,6 +344,7 @@ Result<MemoryNeed> memory_need(const Checkpoint& checkpoint, const ExecutorOptio
     slots.create(config, *sizes);
     MemoryNeed need;
     need.device = !on_gpu ? 0 : devices->empty() ? 1 : devices->front();
+    if (share > 1) need.others.assign(devices->begin() + 1, devices->end());
     need.kv = slots.info().cache_bytes();
     need.workspace =
         workspace_bytes(config, on_gpu || ProjectsPacked<CpuBackend>, sizes->step_tokens, sizes->slot_count);
@@ -374,11 +379,15 @@ static Status too_much(const MemoryNeed& need, int64_t wanted, int64_t limit, co
 }
 
 Status check_memory(const MemoryNeed& need, int64_t limit) {
+  return guarded<Status>(
+      [&] { return check_memory(need, limit, limit == kFreeMemory ? devices() : std::vector<DeviceInfo>()); });
+}
+
+Status check_memory(const MemoryNeed& need, int64_t limit, std::span<const DeviceInfo> found) {
   if (limit == 0) return {};
   if (limit != kFreeMemory)
     return need.on_device() > limit ? too_much(need, need.on_device(), limit, "the limit is") : Status();
   const auto check_device = [&](int32_t index, int64_t wanted) -> Status {
-    const std::vector<DeviceInfo> found = devices();
     if (static_cast<size_t>(index) >= found.size()) return {};
     const DeviceInfo& device = found[static_cast<size_t>(index)];
     const auto free = static_cast<int64_t>(device.memory_free);
@@ -386,6 +395,7 @@ Status check_memory(const MemoryNeed& need, int64_t limit) {
   };
   return guarded<Status>([&]() -> Status {
     KAIJU_TRY(check_device(need.device, need.on_device()));
+    for (const int32_t device : need.others) KAIJU_TRY(check_device(device, need.on_device()));
     return check_device(0, need.on_host());
   });
 }

@@ -9,6 +9,7 @@
 #include "catch.hpp"
 #include "cuda/exchange_sizes.hpp"
 #include "cuda/shared_rows.hpp"
+#include "kaiju/run/memory_need.hpp"
 #include "kaiju/run/shared_model.hpp"
 
 namespace kaiju::cuda {
@@ -177,6 +178,26 @@ TEST_CASE("the memory of the exchange that is foretold has room for the sums of 
   }
   // Nothing is spread over two GPUs in version 2, so each gets all sums of both.
   CHECK(most_exchange_bytes(config, 2, 2048, 64) >= int64_t{16} * 2048 * 5120);
+}
+
+TEST_CASE("an engine on several GPUs is refused where one of them has too little memory free, whichever it is") {
+  MemoryNeed need;
+  need.device = 2;
+  need.others = {1, 3};
+  need.weights = 700, need.kv = 200, need.workspace = 100, need.host_tier = 50;
+  std::vector<DeviceInfo> found(4);
+  for (size_t i = 0; i < found.size(); ++i)
+    found[i].name = "device " + std::to_string(i), found[i].memory_free = i == 0 ? 50 : 1000;
+  CHECK(check_memory(need, kFreeMemory, found).ok());
+  for (DeviceInfo& device : found) {
+    --device.memory_free;
+    const Status refused = check_memory(need, kFreeMemory, found);
+    CHECK(refused.code() == StatusCode::kOutOfMemory);
+    CHECK(refused.message().find(device.name + " has free") != std::string::npos);
+    ++device.memory_free;
+  }
+  CHECK(check_memory(need, 1000, {}).ok());
+  CHECK(check_memory(need, 999, {}).code() == StatusCode::kOutOfMemory);
 }
 
 }  // namespace
