@@ -41,22 +41,29 @@ Result<std::unique_ptr<Exchange>> Exchange::make(std::shared_ptr<Device> device,
   return made;
 }
 
+// So that kernels of the current GPU, `own`, write to the memory of GPU `other`.
+static Status reach(Device& own, int32_t other) {
+  const cudaError_t error = cudaDeviceEnablePeerAccess(other, 0);
+  if (error == cudaSuccess) return {};
+  if (error == cudaErrorPeerAccessAlreadyEnabled || error == cudaErrorPeerAccessUnsupported ||
+      error == cudaErrorTooManyPeers)
+    cudaGetLastError();  // it stays as the thread's last error otherwise
+  if (error == cudaErrorPeerAccessAlreadyEnabled) return {};
+  const std::string who = "GPUs " + std::to_string(own.index()) + " and " + std::to_string(other);
+  if (error == cudaErrorPeerAccessUnsupported || error == cudaErrorTooManyPeers)
+    return {StatusCode::kUnsupported,
+            who + " do not reach each other's memory (" + cudaGetErrorString(error) + "): create an engine for each"};
+  own.check(error, ("access between " + who).c_str());
+  return own.status();
+}
+
 Status Exchange::connect(std::span<Exchange* const> all, std::span<const Rooms> rooms) {
   for (Exchange* const own : all) {
     const int32_t index = own->device_->index();
     const CurrentDevice current(index);
     for (size_t p = 0; p < all.size(); ++p) {
       const int32_t other = all[p]->device_->index();
-      if (other != index) {
-        const cudaError_t error = cudaDeviceEnablePeerAccess(other, 0);
-        if (error != cudaSuccess && error != cudaErrorPeerAccessAlreadyEnabled) {
-          cudaGetLastError();
-          return {StatusCode::kUnsupported, "GPUs " + std::to_string(index) + " and " + std::to_string(other) +
-                                                " do not reach each other's memory (" + cudaGetErrorString(error) +
-                                                "): create an engine for each"};
-        }
-        cudaGetLastError();  // that it was enabled before
-      }
+      if (other != index) KAIJU_TRY(reach(*own->device_, other));
       own->peers_.arrived[p] = all[p]->arrived_.data();
       for (int32_t turn = 0; turn < 2; ++turn)
         own->sums_of_[turn][p] = all[p]->sums_[turn].data() + own->part_ * own->peers_.rank;
