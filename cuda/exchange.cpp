@@ -32,6 +32,7 @@ Result<std::unique_ptr<Exchange>> Exchange::make(std::shared_ptr<Device> device,
   KAIJU_TRY(take(made->state_, static_cast<size_t>(sizes.state), "what GPUs tell each other"));
   peers.state = made->state_.data();
   peers.lost = made->lost_->address();
+  if (!made->device_->check(Event::make(made->turn_ended_), "an event of several GPUs")) return made->device_->status();
   if (config.arithmetic() == 1) return made;
   SharedMost& most = made->most_;
   most.count = split.count, most.rank = split.rank, most.rows = rows;
@@ -107,6 +108,16 @@ void Exchange::add_sums(ReceivedSums::To to) {
 void Exchange::gather_logits(int32_t rows, float* logits) {
   device_->attempt("the logits of several GPUs",
                    [&] { return cuda::gather_logits(device_->stream(), device_->chip(), peers_, rows, logits); });
+}
+
+void Exchange::wait_for(Mark mark) {
+  device_->attempt("a turn of several GPUs",
+                   [&] { return cudaStreamWaitEvent(device_->stream(), static_cast<cudaEvent_t>(mark), 0); });
+}
+
+Mark Exchange::mark() {
+  device_->attempt("a turn of several GPUs", [&] { return cudaEventRecord(turn_ended_.get(), device_->stream()); });
+  return turn_ended_.get();
 }
 
 void Exchange::look_for_lost() {

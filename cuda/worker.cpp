@@ -39,9 +39,13 @@ Result<std::unique_ptr<Worker>> Worker::make(std::shared_ptr<Device> device, Wei
                                             info, sizes));
 }
 
-Status Worker::record(const ExecutorSizes& sizes) {
+void Worker::load() {
   const CurrentDevice current(device_->index());
   load_kernels({*device_, runner_, inputs_, outputs_}, lists_, info_);
+}
+
+Status Worker::record(const ExecutorSizes& sizes) {
+  const CurrentDevice current(device_->index());
   graph_rows_ = most_graph_rows(sizes);
   KAIJU_TRY(record_graphs());
   device_->creation_done();

@@ -24,7 +24,8 @@ class Worker {
   static Result<std::unique_ptr<Worker>> make(std::shared_ptr<Device> device, Weights weights, const StepIntake& intake,
                                               const ExecutorSizes& sizes, const Split& split,
                                               std::shared_ptr<LostFlag> lost);
-  // After that, and after the exchanges are connected: loads all kernels and records the graphs.
+  // After that, and after the exchanges are connected: loads all kernels. Then records the graphs.
+  void load();
   Status record(const ExecutorSizes& sizes);
   // Waits for steps under way, which write to the host's memory.
   ~Worker();
