@@ -83,8 +83,7 @@ Status ModelRunner::describe_one_row() {
 
 Status ModelRunner::set_weights(Weights from, bool& is_rerecorded) {
   is_rerecorded = !same_scalars(weights_, from);
-  const Status copied = overwrite(from, split_, device_->stream(), weight_memory_);
-  if (!copied.ok()) return internal_error("the weights on the GPU were replaced in part: " + copied.message());
+  KAIJU_TRY(overwrite(from, split_, device_->stream(), weight_memory_));
   weights_ = std::move(from);
   return is_rerecorded && split_.is_whole() ? describe_one_row() : Status();
 }

@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "changes.hpp"
+
 namespace kaiju::cuda {
 
 Result<std::unique_ptr<WorkerGroup>> WorkerGroup::make(std::span<const std::shared_ptr<Device>> devices,
@@ -168,19 +170,30 @@ void WorkerGroup::release_if_failed() {
   if (members_.size() > 1 && !status().ok()) first().exchange()->leave();
 }
 
+// Each GPU reads what it needs of the file when the change begins.
 Status WorkerGroup::set_head(const std::shared_ptr<const Checkpoint>& checkpoint) {
-  for (const Member& member : members_) KAIJU_TRY(member.worker->set_head(checkpoint));
-  return {};
+  return change_each(members_.size(), [&](size_t rank) { return members_[rank].worker->set_head(checkpoint); });
 }
 
 Status WorkerGroup::set_scales(const std::shared_ptr<const Checkpoint>& checkpoint) {
-  for (const Member& member : members_) KAIJU_TRY(member.worker->set_scales(checkpoint));
-  return {};
+  return change_by(checkpoint, [](Worker& worker, Weights read) { return worker.set_scales(std::move(read)); });
 }
 
 Status WorkerGroup::set_weights(const std::shared_ptr<const Checkpoint>& checkpoint) {
-  for (const Member& member : members_) KAIJU_TRY(member.worker->set_weights(checkpoint));
-  return {};
+  return change_by(checkpoint, [](Worker& worker, Weights read) { return worker.set_weights(std::move(read)); });
+}
+
+// Reads the checkpoint for each GPU, before the first is changed.
+template <class Change>
+Status WorkerGroup::change_by(const std::shared_ptr<const Checkpoint>& checkpoint, Change&& change) {
+  std::vector<Weights> all;
+  for (size_t rank = 0; rank < members_.size(); ++rank) {
+    Result<Weights> read = Weights::from(checkpoint);
+    if (!read.ok()) return read.status();
+    all.push_back(std::move(*read));
+  }
+  return change_each(members_.size(),
+                     [&](size_t rank) { return change(*members_[rank].worker, std::move(all[rank])); });
 }
 
 Status WorkerGroup::count_kv(BlockKind kind, BlockId block, KvCounts& counts) {

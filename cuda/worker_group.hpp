@@ -61,6 +61,8 @@ class WorkerGroup {
     }
   }
   Status connect();
+  template <class Change>
+  Status change_by(const std::shared_ptr<const Checkpoint>& checkpoint, Change&& change);
   void run_rows(const CheckedStep& step, int32_t turn, StepResult& answer);
   void return_logits(const CheckedStep& step, bool are_there, Turns::Turn& turn, StepResult& answer);
   void release_if_failed();
