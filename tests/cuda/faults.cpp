@@ -110,6 +110,37 @@ TEST_CASE(
   CHECK(fail_steps(checkpoint, {1, 2}, 100) == alone);
 }
 
+TEST_CASE("a CUDA call that fails while weights are replaced leaves them as they were, or is final") {
+  if (!has_gpu()) return;
+  const auto before = small_model(128), after = test::random_checkpoint(before->config(), 4);
+  const auto tokens_of = [](Made& made_now) {
+    std::vector<int32_t> tokens;
+    REQUIRE(two_steps(made_now, tokens).ok());
+    return tokens;
+  };
+  for (const std::vector<int32_t>& devices : {std::vector<int32_t>(), std::vector<int32_t>{1, 2}}) {
+    if (devices.size() > cuda::gpus().size()) continue;
+    Made old = make(before, devices), changed = make(before, devices);
+    REQUIRE((old.status.ok() && changed.status.ok()));
+    fail_at(0);
+    REQUIRE(changed.executor->set_weights(after).ok());
+    const int64_t calls = made;
+    const std::vector<int32_t> old_tokens = tokens_of(old), new_tokens = tokens_of(changed);
+    CHECK(old_tokens != new_tokens);
+    for (int64_t nth = 1; nth <= calls; nth += 1 + calls / 60) {
+      INFO("call " << nth << " of " << calls << ", " << devices.size() << " devices");
+      Made one = make(before, devices);
+      REQUIRE(one.status.ok());
+      fail_at(nth);
+      const Status status = one.executor->set_weights(after);
+      fail_at(0);
+      INFO(status.message());
+      if (status.code() == StatusCode::kDeviceLost || status.code() == StatusCode::kInternal) continue;
+      CHECK(tokens_of(one) == (status.ok() ? new_tokens : old_tokens));
+    }
+  }
+}
+
 TEST_CASE("a lack of memory for copies of blocks is reported with its cause, and the executor continues") {
   if (!has_gpu()) return;
   const auto checkpoint = small_model();
