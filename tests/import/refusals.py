@@ -604,7 +604,7 @@ with tempfile.TemporaryDirectory() as folder:
     good = f"{folder}/good"
     small_models.write_folder(good, CONFIG, TENSORS)
     import_model(open_source(good), f"{out}/model.safetensors", Options(check=False))
-    os.unlink(f"{out}/model.safetensors")
+    os.rename(f"{out}/model.safetensors", f"{folder}/imported.safetensors")
     for name, words, data in gguf_cases():
         path = f"{folder}/source.gguf"
         with open(path, "wb") as file:
@@ -618,4 +618,5 @@ with tempfile.TemporaryDirectory() as folder:
         shutil.rmtree(path)
     attempt("a path where nothing is", ["cannot be read"], f"{folder}/nothing", out)
     attempt("a single safetensors file", ["name the folder"], f"{good}/model.safetensors", out)
+    attempt("a kaiju checkpoint", ["needs no import"], f"{folder}/imported.safetensors", out)
 print(f"{count} sources are refused by name")
