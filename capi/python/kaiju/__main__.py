@@ -72,7 +72,8 @@ def _import(arguments: List[str]) -> int:
         pip = f"pip install {' '.join(missing)}"
         if sys.prefix == sys.base_prefix:  # no virtual environment: Debian's and Ubuntu's own pip installs nothing
             pip = f"python3 -m venv build/tools && build/tools/bin/{pip}, and start it with build/tools/bin/python"
-        sys.exit(f"python -m kaiju import: {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing: {pip}")
+        verb = "is" if len(missing) == 1 else "are"
+        sys.exit(f"python -m kaiju import: {' and '.join(missing)} {verb} missing: {pip}")
     runpy.run_path(program, run_name="__main__")
     return 0
 
