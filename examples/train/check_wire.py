@@ -3,7 +3,7 @@
     python3 check_wire.py numpy     the statements by themselves: no PyTorch
     python3 check_wire.py torch     PyTorch, and on a GPU CUDA, against numpy, byte for byte
     python3 check_wire.py ranks     sums of two processes, hooks of DistributedDataParallel and of both FSDPs (gloo, or NCCL on two GPUs)
-    python3 check_wire.py sharded   masters divided among one, two and three processes; what goes on from a saved state
+    python3 check_wire.py sharded   masters divided among one, two and three processes; their export, and what goes on from a saved state
     python3 check_wire.py speed     codecs on a GPU, beside a copy"""
 import os
 import subprocess
@@ -256,7 +256,7 @@ def compare_speed(torch, dist, wire, rank):
 
 
 def check_ranks():
-    return subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29517", os.path.abspath(__file__), "rank"]).returncode
+    return subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", os.path.abspath(__file__), "rank"]).returncode
 
 
 def take_steps(path, start, in_steps):
