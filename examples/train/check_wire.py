@@ -3,7 +3,7 @@
     python3 check_wire.py numpy     the statements by themselves: no PyTorch
     python3 check_wire.py torch     PyTorch, and on a GPU CUDA, against numpy, byte for byte
     python3 check_wire.py ranks     sums of two processes, hooks of DistributedDataParallel and of both FSDPs (gloo, or NCCL on two GPUs)
-    python3 check_wire.py sharded   masters divided among one, two and three processes; what goes on from a saved state
+    python3 check_wire.py sharded   masters divided among one, two and three processes; their export, and what goes on from a saved state
     python3 check_wire.py speed     codecs on a GPU, beside a copy"""
 import os
 import subprocess
@@ -200,24 +200,24 @@ def check_hooks(torch, dist, wire, device, rank):
         far = float((everything[:len(plain)] - plain).norm() / plain.norm())
         bad += say("rank %d: FSDP with %s, %.4f away" % (rank, name, far), far < most)
 
-    class Backwards(torch.nn.Sequential):
-        """Two equal layers, the gradient of one 100 times that of the other. DDP's buckets change places after the first step, because
-        the layers are not used in the order in which they are named."""
+    class Sum(torch.nn.Sequential):
+        """Two equal layers, the gradients of one 100 times those of the other. In the first step DDP has one bucket of both. From then on
+        its first bucket is the second layer, whose gradients come first."""
 
         def __init__(self):
             torch.manual_seed(SEED)
             super().__init__(*(torch.nn.Linear(32, 32, bias=False, device=device) for _ in range(2)))
 
         def forward(self, x):
-            return self[1](x) + self[0](0.01 * x)
-    plain = gradients(DistributedDataParallel(Backwards()))
+            return self[0](x) + self[1](0.01 * x)
+    plain = gradients(DistributedDataParallel(Sum()))
     for way in ("DDP", "fully_shard"):
         made = wire.Wire("squinch", feedback=True)
         if way == "DDP":
-            model = DistributedDataParallel(Backwards(), bucket_cap_mb=1e-3)
+            model = DistributedDataParallel(Sum(), bucket_cap_mb=1e-3)
             model.register_comm_hook(made, wire.ddp_hook)
         else:
-            model = divided(Backwards(), made)
+            model = divided(Sum(), made)
         steps = [[g.clone() for g in gradients(model)] for _ in range(20)]
         for layer, truth in enumerate(plain):
             far = float((sum(step[layer] for step in steps) / len(steps) - truth).norm() / truth.norm())
@@ -256,7 +256,7 @@ def compare_speed(torch, dist, wire, rank):
 
 
 def check_ranks():
-    return subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29517", os.path.abspath(__file__), "rank"]).returncode
+    return subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", os.path.abspath(__file__), "rank"]).returncode
 
 
 def take_steps(path, start, in_steps):
@@ -345,14 +345,19 @@ def check_speed():
     x, error = torch.randn(1, n, device="cuda"), torch.zeros(1, n, device="cuda")
     other = torch.empty_like(x)
     data = wire.squinch_encode(x)
-    four = data.view(-1)[:data.numel() // 4 // 4096 * 4 * 4096].view(4, -1)
     four = torch.cat([wire.squinch_encode(x[:, :n // 4]) for _ in range(4)])
     weight, scale = torch.zeros(n // 4096, 4096, dtype=torch.int8, device="cuda"), torch.ones(n // 4096, device="cuda")
     steps = ternary.advance(x.view_as(weight), scale, weight)[0]
     print("%s, %d values" % (torch.cuda.get_device_name(), n))
     copy = None
-    for name, what, size in (("copy of float32", lambda: other.copy_(x), 8 * n), ("squinch encode", lambda: wire.squinch_encode(x), 4.75 * n), ("squinch encode, feedback", lambda: wire.squinch_encode(x, error), 12.75 * n),
-                             ("squinch decode", lambda: wire.squinch_decode(data), 4.75 * n), ("squinch decode, sum of 4", lambda: wire.squinch_decode(four), n), ("ternary step", lambda: ternary.advance(x.view_as(weight), scale, weight), 6.2 * n), ("ternary add", lambda: ternary.add(steps, weight), 2.2 * n)):
+    for name, what, moved in (("copy of float32", lambda: other.copy_(x), (x, other)),  # moved: what is read, and what is written
+                              ("squinch encode", lambda: wire.squinch_encode(x), (x, data)),
+                              ("squinch encode, feedback", lambda: wire.squinch_encode(x, error), (x, error, error, data)),
+                              ("squinch decode", lambda: wire.squinch_decode(data), (data, other)),
+                              ("squinch decode, sum of 4", lambda: wire.squinch_decode(four), (four, other[:, :n // 4])),
+                              ("ternary step", lambda: ternary.advance(x.view_as(weight), scale, weight), (x, weight, weight, steps)),
+                              ("ternary add", lambda: ternary.add(steps, weight), (steps, weight, weight))):
+        size = sum(t.numel() * t.element_size() for t in moved)
         seconds = timed(torch, what)
         speed = size / seconds
         copy = copy or speed

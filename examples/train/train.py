@@ -33,7 +33,7 @@ import twin
 import wire
 
 TINY = dict(vocab_size=8192, d_model=64, n_heads=2, d_ff=128, context=256, pattern="SG", window=64, labels=safety.LABELS)
-SAVE_EVERY = 16  # steps, after which several processes ask the first one whether it is time to save
+SAVE_EVERY = 16  # steps, after which several processes ask the first one whether it is time to save: it alone looks at the clock
 
 
 def config(tiny):
