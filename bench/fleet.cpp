@@ -1,5 +1,5 @@
 // kaiju-bench fleet: simulates a fleet of machines behind a router and prints what its caches find, how evenly the rule
-// loads the machines, and how a loss of machines is overcome. Needs no model.
+// loads the machines, and how a loss of machines or a sudden character is overcome. Needs no model.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -68,6 +68,10 @@ void add_traffic(CLI::App& command, fleet::FleetOptions& fleet) {
   option("--card-tokens", fleet.card_tokens, tokens, "length of a character's card");
   option("--user-tokens", fleet.user_tokens, tokens, "length of a message");
   option("--reply-tokens", fleet.reply_tokens, tokens, "length of a reply");
+  option("--sudden-users", fleet.sudden_users, tools::whole_number(0, 10'000'000),
+         "more users, who all begin to talk with one character that nobody knew");
+  option("--sudden-after", fleet.sudden_after, tools::number_from(1, 1e6),
+         "when they do, seconds of the measured time");
   option("--warm-up-seconds", fleet.warm_up_seconds, tools::number_from(0, 1e6),
          "not measured; in the first --every-seconds each chat sends once");
   option("--seconds", fleet.seconds, tools::number_from(1, 1e6), "measured time");
@@ -105,7 +109,8 @@ void add_machines(CLI::App& command, Options& options) {
 void add_fleet(CLI::App& app, int& status) {
   using namespace fleet_command;
   CLI::App* command = app.add_subcommand(
-      "fleet", "simulates many machines behind a router: hit rate, balance, recovery after losses; needs no model");
+      "fleet",
+      "simulates many machines behind a router: hit rate, balance, losses, a sudden character; needs no model");
   auto options = std::make_shared<Options>();
   command->add_option("--rules", options->rules, "routers' rules to simulate; all when not given")
       ->check(tools::name_from(rule_names()))
@@ -115,7 +120,8 @@ void add_fleet(CLI::App& app, int& status) {
   command->add_flag("--json", options->json, "JSON on standard output instead of a table");
   command->footer(
       "Examples:\n  kaiju-bench fleet --rules hash-bounded,round-robin\n  kaiju-bench fleet --machines 110 --lose 5 "
-      "--seconds 120\n  kaiju-bench fleet --machines 3 --characters 200 --messages-per-second 5 --memory 64MiB --json");
+      "--seconds 120\n  kaiju-bench fleet --machines 300 --sudden-users 100000 --seconds 120\n  kaiju-bench fleet "
+      "--machines 3 --characters 200 --messages-per-second 5 --memory 64MiB --json");
   command->callback([options, &status] { status = run(*options); });
 }
 

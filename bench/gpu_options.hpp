@@ -23,7 +23,7 @@ inline void add_products_file(CLI::App& command, std::string& file) {
 }
 
 inline void add_products(CLI::App& command, std::string& products, std::string& file) {
-  command.add_option("--products", products, "who computes matmuls on a GPU")
+  command.add_option("--products", products, "who computes matmuls on a GPU; cublaslt serves models on one GPU alone")
       ->check(CLI::IsMember({"auto", "own", "cublaslt"}))
       ->capture_default_str();
   add_products_file(command, file);

@@ -28,6 +28,10 @@ build_program() {
     cmake --build "$build" --target "$1" >>"$log" 2>&1 || build_failed
   fi
 }
+# Where the standard error is no terminal, on which build_program counts its steps: says that $1 is built first.
+tell_of_build() {
+  [ -t 2 ] || [ -x "$build/bin/$1" ] || echo "building $1, once, a few minutes; what it does is in $build/build.log" >&2
+}
 say() { if [ -t 2 ]; then printf '%s' "$1" >&2; fi; }
 build_failed() {
   say '

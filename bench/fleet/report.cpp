@@ -41,15 +41,23 @@ std::string rank_table(const std::vector<Outcome>& outcomes) {
   return out;
 }
 
-std::string loss_table(const FleetOptions& options, const std::vector<Outcome>& outcomes) {
-  std::string out = fmt::format("\n{:<18}{:>10}{:>10}{:>14}{:>14}   {} machines lost after {:g} s\n", "loss", "before",
-                                "lowest", "99% again", "sent again", options.lost_machines, options.lost_after);
+std::string event_table(const FleetOptions& options, const std::vector<Outcome>& outcomes) {
+  std::string out = "\n";
+  if (options.lost_machines > 0)
+    out += fmt::format("{} machines lost after {:g} s\n", options.lost_machines, options.lost_after);
+  if (options.sudden_users > 0)
+    out += fmt::format("{} more users after {:g} s, all with one character that was new\n", options.sudden_users,
+                       options.sudden_after);
+  out += fmt::format("{:<18}{:>14}{:>10}{:>12}{:>14}{:>10}{:>12}{:>10}\n", "", "found before", "lowest", "99% again",
+                     "load before", "highest", "sent again", "its card");
   for (const Outcome& o : outcomes) {
-    if (!o.lost) continue;
+    if (!o.event) continue;
     const std::string again = o.recovered_seconds < 0 ? "not yet" : fmt::format("{:g} s", o.recovered_seconds);
-    out += fmt::format("{:<18}{:>10}{:>10}{:>14}{:>14}\n", name_of(o.rule), percent(o.hit_before),
-                       percent(o.hit_lowest), again, o.sent_again);
+    out += fmt::format("{:<18}{:>14}{:>10}{:>12}{:>14.2f}{:>10.2f}{:>12}{:>10.0f}\n", name_of(o.rule),
+                       percent(o.hit_before), percent(o.hit_lowest), again, o.balance_before, o.balance_most,
+                       o.sent_again, o.copies_of_sudden);
   }
+  if (options.sudden_users > 0) out += "its card: machines that hold the new character's card at the end.\n";
   return out;
 }
 
@@ -71,11 +79,11 @@ nlohmann::ordered_json json_of(const Outcome& o) {
     if (rank < kRankLimits.size()) one["rank_at_most"] = kRankLimits[rank];
     out["by_rank"].push_back(one);
   }
-  if (o.lost)
-    out["loss"] = {{"token_hit_rate_before", o.hit_before},
-                   {"token_hit_rate_lowest", o.hit_lowest},
-                   {"recovered_seconds", o.recovered_seconds},
-                   {"sent_again", o.sent_again}};
+  if (o.event)
+    out["event"] = {{"token_hit_rate_before", o.hit_before},         {"token_hit_rate_lowest", o.hit_lowest},
+                    {"recovered_seconds", o.recovered_seconds},      {"load_most_over_mean_before", o.balance_before},
+                    {"load_most_over_mean_highest", o.balance_most}, {"sent_again", o.sent_again},
+                    {"copies_of_sudden_card", o.copies_of_sudden}};
   for (const Second& second : o.seconds)
     out["seconds"].push_back({{"token_hit_rate", second.tokens.hit_rate()}, {"load_most_over_mean", second.balance}});
   return out;
@@ -95,7 +103,7 @@ std::string to_table(const FleetOptions& options, const std::vector<Outcome>& ou
       options.machines, options.characters, options.messages_per_second,
       options.messages_per_second * options.every_seconds, options.seed, options.seconds, options.warm_up_seconds);
   out += main_table(outcomes) + rank_table(outcomes);
-  if (options.lost_machines > 0) out += loss_table(options, outcomes);
+  if (options.lost_machines > 0 || options.sudden_users > 0) out += event_table(options, outcomes);
   return out;
 }
 
@@ -109,7 +117,8 @@ std::string to_json(const FleetOptions& options, const std::vector<Outcome>& out
                                 {"turns", options.turns},
                                 {"memory_bytes", options.memory_bytes},
                                 {"seconds", options.seconds},
-                                {"lost_machines", options.lost_machines}};
+                                {"lost_machines", options.lost_machines},
+                                {"sudden_users", options.sudden_users}};
   for (const Outcome& outcome : outcomes) out["rules"].push_back(json_of(outcome));
   return out.dump(2);
 }

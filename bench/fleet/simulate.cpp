@@ -14,6 +14,8 @@ struct Chat {
   int32_t turns = 0;  // so far
 };
 
+constexpr uint64_t kSudden = uint64_t{1} << 62;  // a character beyond all others
+
 struct InFlight {
   double ends = 0;
   int32_t machine = 0;
@@ -40,7 +42,8 @@ class Simulation {
         router_(rule, options.router, caches_, loads_),
         lives_(static_cast<size_t>(options.machines)),
         received_(static_cast<size_t>(options.machines)),
-        prefilled_(static_cast<size_t>(options.machines)) {
+        prefilled_(static_cast<size_t>(options.machines)),
+        rate_(options.messages_per_second) {
     outcome_.rule = rule;
     chats_.resize(static_cast<size_t>(std::max(1.0, options.messages_per_second * options.every_seconds)));
     for (Chat& chat : chats_) {
@@ -54,11 +57,13 @@ class Simulation {
   Outcome run() {
     const double begin = options_.warm_up_seconds, end = begin + options_.seconds;
     const double lost = begin + options_.lost_after, back = lost + options_.back_after;
+    const double crowd = begin + options_.sudden_after;
     double arrival = 0, tick = begin + 1;
-    bool failed = options_.lost_machines == 0, returned = failed;
+    bool failed = options_.lost_machines == 0, returned = failed, crowded = options_.sudden_users == 0;
     for (;;) {
       const double reply = in_flight_.empty() ? 1e300 : in_flight_.front().ends;
-      const double next = std::min({arrival, reply, tick, failed ? 1e300 : lost, returned ? 1e300 : back});
+      const double next =
+          std::min({arrival, reply, tick, failed ? 1e300 : lost, returned ? 1e300 : back, crowded ? 1e300 : crowd});
       measuring_ = next >= begin;
       if (next == reply) {
         finish();
@@ -71,9 +76,12 @@ class Simulation {
       } else if (!returned && next == back) {
         returned = true;
         come_back();
+      } else if (!crowded && next == crowd) {
+        crowded = true;
+        let_crowd_in();
       } else {
         send(next, next_message());
-        arrival += arrivals_.exponential(1 / options_.messages_per_second);
+        arrival += arrivals_.exponential(1 / rate_);
       }
     }
     conclude();
@@ -144,6 +152,13 @@ class Simulation {
     router_.machines_changed();
   }
 
+  // From now on the chats of all users together send more often.
+  void let_crowd_in() {
+    for (int32_t user = 0; user < options_.sudden_users; ++user) chats_.push_back({++names_, kSudden, 0});
+    rate_ += options_.sudden_users / options_.every_seconds;
+    seen_ = chats_.size();  // they send after gaps like all others, not all at once
+  }
+
   void count(const Message& message, const Found& found, int32_t machine, int32_t missed) {
     outcome_.all.add(message, found);
     second_.tokens.add(message, found);
@@ -167,25 +182,33 @@ class Simulation {
     outcome_.prefill_balance = most_over_mean(prefilled_);
     outcome_.copy_count = caches_.copy_count();
     caches_.for_holders(card_of(1), [&](int32_t, int32_t) { ++outcome_.copies_of_card; });
-    if (options_.lost_machines > 0) measure_recovery();
+    caches_.for_holders(card_of(kSudden), [&](int32_t, int32_t) { ++outcome_.copies_of_sudden; });
+    double event = 1e300;
+    if (options_.lost_machines > 0) event = options_.lost_after;
+    if (options_.sudden_users > 0) event = std::min(event, options_.sudden_after);
+    measure_event(event);
   }
 
-  void measure_recovery() {
+  void measure_event(double after) {
     constexpr double kRecovered = 0.99;
-    const auto lost = static_cast<size_t>(options_.lost_after);
     const std::vector<Second>& seconds = outcome_.seconds;
-    if (lost == 0 || lost >= seconds.size()) return;
-    outcome_.lost = true;
-    for (size_t s = 0; s < lost; ++s) outcome_.hit_before += seconds[s].tokens.hit_rate() / static_cast<double>(lost);
+    if (after < 1 || after >= static_cast<double>(seconds.size())) return;
+    const auto first = static_cast<size_t>(after);
+    outcome_.event = true;
+    for (size_t s = 0; s < first; ++s) {
+      outcome_.hit_before += seconds[s].tokens.hit_rate() / static_cast<double>(first);
+      outcome_.balance_before += seconds[s].balance / static_cast<double>(first);
+    }
     outcome_.hit_lowest = 1;
     outcome_.recovered_seconds = -1;
-    for (size_t s = lost; s < seconds.size(); ++s) {
+    for (size_t s = first; s < seconds.size(); ++s) {
       const double hit = seconds[s].tokens.hit_rate();
       outcome_.hit_lowest = std::min(outcome_.hit_lowest, hit);
+      outcome_.balance_most = std::max(outcome_.balance_most, seconds[s].balance);
       if (hit < kRecovered * outcome_.hit_before)
         outcome_.recovered_seconds = -1;
       else if (outcome_.recovered_seconds < 0)
-        outcome_.recovered_seconds = static_cast<double>(s - lost);
+        outcome_.recovered_seconds = static_cast<double>(s - first);
     }
   }
 
@@ -202,6 +225,7 @@ class Simulation {
   std::vector<int32_t> down_;
   uint64_t names_ = 0;
   size_t seen_ = 0;  // chats that have sent their first message
+  double rate_;      // messages a second
   bool measuring_ = false;
   Second second_;
   Outcome outcome_;

@@ -1,5 +1,5 @@
-// Simulate: a fleet of machines, chats with characters by Zipf's law, one router's rule, and machines that fail and
-// come back. Discrete events, nothing computed.
+// Simulate: a fleet of machines, chats with characters by Zipf's law, one router's rule, machines that fail and come
+// back, and a character that suddenly is everybody's. Discrete events, nothing computed.
 //
 // A chat under way sends a message every so often (exponential gaps), and after each message its sitting ends with the
 // probability 1 / turns; another chat, with nothing of its history in a cache, takes its place. In the first
@@ -35,6 +35,9 @@ struct FleetOptions {
   double warm_up_seconds = 60, seconds = 60;  // the first are not measured
   int32_t lost_machines = 0;
   double lost_after = 15, back_after = 1e300;  // seconds of the measured time; they come back empty
+  // Users who begin to talk with a character that nobody knew, besides all others; seconds of the measured time.
+  int32_t sudden_users = 0;
+  double sudden_after = 15;
 };
 
 struct Tokens {
@@ -69,9 +72,12 @@ struct Outcome {
   double copies_of_card = 0;   // machines that hold the most popular card, at the end
   uint64_t sent_again = 0;     // messages that were in flight at machines that failed
   int64_t copy_count = 0;      // in all caches at the end
-  bool lost = false;           // the figures below are of a loss
-  double hit_before = 0, hit_lowest = 0;  // of a second
-  double recovered_seconds = 0;           // until it is 99% of before again; -1: not in the measured time
+  // Of the event, a loss or a sudden character, the earlier one if there are both.
+  bool event = false;                           // the figures below are of one
+  double hit_before = 0, hit_lowest = 0;        // of a second
+  double recovered_seconds = 0;                 // until it is 99% of before again; -1: not in the measured time
+  double balance_before = 0, balance_most = 0;  // of a second
+  double copies_of_sudden = 0;                  // machines that hold the sudden character's card, at the end
 };
 
 Outcome simulate(Rule rule, const FleetOptions& options);

@@ -6,5 +6,6 @@ root=$(CDPATH= cd -- "$(dirname -- "$0")/../.." && pwd)
 . "$root/examples/program.sh"
 check_model_name "$@"
 need_packages $kaiju_packages
+tell_of_build kaiju-chat
 build_program kaiju-chat
 start_program kaiju-chat "$@"

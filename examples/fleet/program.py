@@ -3,6 +3,8 @@
 import argparse
 import json
 import math
+import os
+import re
 import sys
 
 import files
@@ -40,6 +42,7 @@ def print_plan(machine, traffic, plan):
     line(
         "  the same, steps simulated",
         " / ".join(f"{plan['simulated'][name]:.0f}" for name in ("p50_ms", "p90_ms", "p99_ms")) + " ms",
+        beyond(traffic, plan["simulated"]),
     )
     line("speed of a reply", f"{busiest['tokens_per_second']:.0f} tokens/s", f"steps of {busiest['step_ms']:.1f} ms")
     line("  the same, steps simulated", f"{plan['simulated']['tokens_per_second']:.0f} tokens/s")
@@ -59,8 +62,14 @@ def lost_rows(machine, traffic, plan):
     return rows
 
 
+def beyond(traffic, simulated):
+    """Which limits of the traffic the simulated steps do not hold, where the formulas hold them."""
+    names = [name for name in ("p50_ms", "p99_ms") if simulated[name] > traffic[name]]
+    return "".join(f"{name[:3]} is beyond its limit of {traffic[name]:g} ms " for name in names).strip()
+
+
 def print_lost(rows):
-    print("\nmachines lost      first token, p50      p99      first limit that breaks")
+    print("\nmachines lost      first token, p50      p99      first limit that breaks, by the formulas")
     for row in rows:
         times = [f"{row[name]:,.0f} ms" if name in row else "none" for name in ("p50_ms", "p99_ms")]
         print(f"{row['lost']:>13}{times[0]:>22}{times[1]:>12}      {row['limit'] or 'all hold'}")
@@ -109,7 +118,56 @@ def write_page(arguments, machine, traffic):
     print(f"wrote {arguments.out}: open it in a browser", file=sys.stderr)
 
 
-def parser():
+EXAMPLES = {
+    "": """  kaiju-fleet plan
+  kaiju-fleet plan --messages-per-second 50 --hit-rate 0.95 --price-per-hour 2.5
+  kaiju-fleet ledger
+  kaiju-fleet page --out fleet.html""",
+    "plan": """  kaiju-fleet plan
+  kaiju-fleet plan --messages-per-second 50 --hit-rate 0.95 --price-per-hour 2.5
+  kaiju-fleet plan --machine mine.json --traffic mine_too.json --json""",
+    "ledger": """  kaiju-fleet ledger
+  kaiju-fleet ledger --messages-per-second 50 --round-robin-hit-rate 0.3""",
+    "study": """  kaiju-fleet study
+  kaiju-fleet study --json""",
+    "page": """  kaiju-fleet page --out fleet.html
+  kaiju-fleet page --machine mine.json --chart chart.min.js""",
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """Tells a wrong command line in one line, as kaiju's other programs do."""
+
+    def error(self, message):
+        self.exit(2, f"kaiju-fleet: {message} (see {self.prog} --help)\n")
+
+
+def number(name, least, most):
+    """The type of an option: a number from `least` to `most`."""
+
+    def read(text):
+        try:
+            value = float(text)
+        except ValueError:
+            value = None
+        if not files.is_number(value, least, most):
+            raise argparse.ArgumentTypeError(f"{name} must be a number from {least:g} to {most:g}")
+        return value
+
+    return read
+
+
+def version():
+    """That of the sources in which the program is."""
+    try:
+        with open(os.path.join(files.HERE, "..", "..", "CMakeLists.txt"), encoding="utf-8") as file:
+            return re.search(r"project\(kaiju VERSION ([0-9.]+)", file.read()).group(1)
+    except (OSError, AttributeError):
+        return "unknown: kaiju's sources are not around the program"
+
+
+def options():
+    """Parsers of the options that commands share: machine and traffic, and --json."""
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument(
         "--machine", metavar="FILE", help="figures of one machine (default: h200.json beside the program)"
@@ -117,36 +175,61 @@ def parser():
     common.add_argument("--traffic", metavar="FILE", help="traffic; what it leaves out is case_study.json's")
     group = common.add_argument_group("traffic, in place of the file's")
     for name, (least, most, text) in files.TRAFFIC.items():
-        group.add_argument("--" + name.replace("_", "-"), type=float, metavar="N", help=text.replace("%", "%%"))
-    common.add_argument("--price-per-hour", type=float, metavar="DOLLARS", help="of one machine")
+        group.add_argument(
+            "--" + name.replace("_", "-"),
+            type=number(name, least, most),
+            metavar="N",
+            help=f"{text} ({least:g} to {most:g})".replace("%", "%%"),
+        )
+    common.add_argument(
+        "--price-per-hour", type=number("price_per_hour", 0, 1e9), metavar="DOLLARS", help="of one machine"
+    )
     printing = argparse.ArgumentParser(add_help=False)
     printing.add_argument("--json", action="store_true", help="JSON in place of a table")
-    out = argparse.ArgumentParser(prog="kaiju-fleet", description=__doc__)
-    commands = out.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("plan", parents=[common, printing], help="machines, dollars, times to the first token")
-    one.set_defaults(run=plan)
-    one = commands.add_parser("ledger", parents=[common, printing], help="incidents and ablations, priced")
+    return common, printing
+
+
+def parser():
+    """The parser of the command line, and those of the commands by name."""
+    common, printing = options()
+
+    def shape(command):
+        return {
+            "epilog": f"Examples:\n{EXAMPLES[command]}",
+            "formatter_class": argparse.RawDescriptionHelpFormatter,
+        }
+
+    out = Parser(prog="kaiju-fleet", description=__doc__, **shape(""))
+    commands = out.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def add(name, run, parents, text):
+        one = commands.add_parser(name, parents=parents, help=text, description=text, **shape(name))
+        one.set_defaults(run=run)
+        return one
+
+    add("plan", plan, [common, printing], "machines, dollars, times to the first token")
+    one = add("ledger", print_ledger, [common, printing], "incidents and ablations, priced")
     one.add_argument(
         "--round-robin-hit-rate",
-        type=float,
+        type=number("round_robin_hit_rate", 0, 1),
         default=ROUND_ROBIN_HIT_RATE,
         metavar="N",
-        help="what is found without affinity (kaiju-bench fleet --rules round-robin)",
+        help="what is found without affinity (kaiju-bench fleet --rules round-robin; default: %(default)g)",
     )
-    one.set_defaults(run=print_ledger)
-    one = commands.add_parser("study", parents=[common, printing], help="the case study's numbers, computed again")
-    one.set_defaults(run=print_study)
-    one = commands.add_parser(
-        "page", parents=[common], help="writes a page with sliders and plots, which needs no server"
-    )
-    one.add_argument("--out", default="fleet.html", metavar="FILE")
+    add("study", print_study, [common, printing], "the case study's numbers, computed again")
+    one = add("page", write_page, [common], "writes a page with sliders and plots, which needs no server")
+    one.add_argument("--out", default="fleet.html", metavar="FILE", help="the page (default: %(default)s)")
     one.add_argument("--chart", metavar="FILE", help="Chart.js (default: that of Debian's package libjs-chart.js)")
-    one.set_defaults(run=write_page)
-    return out
+    for each in (out, *commands.choices.values()):
+        each.add_argument("--version", action="version", version=version(), help="print the version and exit")
+    return out, commands.choices
 
 
 def main(arguments=None):
-    arguments = parser().parse_args(arguments)
+    whole, commands = parser()
+    arguments, unknown = whole.parse_known_args(arguments)
+    if unknown:
+        commands[arguments.command].error("unrecognized arguments: " + " ".join(unknown))
     changes = {name: getattr(arguments, name) for name in files.TRAFFIC if getattr(arguments, name) is not None}
     try:
         machine = files.machine(arguments.machine)

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from typing import Any
 
+from arguments import remedy
 from refused import Refused
 from sources import Source
 
@@ -25,10 +26,9 @@ def derive_chat(source: Source, settings: list[str], date: str | None) -> Derive
     if source.chat_template is None:
         return DerivedChat(None, ["the model has no chat template: use it on raw text"])
     if importlib.util.find_spec("jinja2") is None:
-        here = os.path.dirname(os.path.abspath(__file__))
         raise Refused(
-            "jinja2, which reads the model's chat template, is missing: pip install -r "
-            f"{os.path.join(here, 'requirements.txt')}, or import without a chat format: --no-chat"
+            f"jinja2, which reads the model's chat template, is missing: {remedy()}; or import without a chat format: "
+            "--no-chat"
         )
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "chat_format.py")
     with tempfile.TemporaryDirectory() as folder:

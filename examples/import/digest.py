@@ -5,6 +5,7 @@ import ctypes.util
 import functools
 from typing import Any, Callable, Protocol
 
+from arguments import remedy
 from refused import Refused
 
 
@@ -48,7 +49,7 @@ def _library() -> Any:
     if _loaded is None:
         name = ctypes.util.find_library("xxhash")
         if name is None:
-            raise Refused("XXH3 is missing: pip install xxhash, or install the system's libxxhash")
+            raise Refused(f"XXH3 is missing: install the system's libxxhash, or {remedy()}")
         _loaded = ctypes.CDLL(name)
         _loaded.XXH3_createState.restype = ctypes.c_void_p
         _loaded.XXH3_freeState.argtypes = [ctypes.c_void_p]

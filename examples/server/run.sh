@@ -6,8 +6,7 @@ root=$(CDPATH= cd -- "$(dirname -- "$0")/../.." && pwd)
 . "$root/examples/program.sh"
 check_model_name "$@"
 need_packages $kaiju_packages $kaiju_server_packages
-# On a terminal the build counts its steps.
-[ -t 2 ] || [ -x "$build/bin/kaiju-server" ] || echo "building kaiju-server, once, a few minutes; what it does is in $build/build.log" >&2
+tell_of_build kaiju-server
 # Structured replies want xgrammar, whose sources are on PyPI.
 if xgrammar=$(sh "$root/examples/structured/fetch.sh" "$root/build/xgrammar"); then
   build_program kaiju-server "-DXGRAMMAR_SOURCE=$xgrammar"

@@ -297,8 +297,30 @@ class Program(unittest.TestCase):
             self.assertIn("not JSON", self.run_it("plan", "--traffic", path).stderr)
         self.assertIn("hit_rate must be a number from 0 to 1", self.run_it("plan", "--hit-rate", "2").stderr)
         self.assertIn("cannot read", self.run_it("plan", "--machine", "/nowhere").stderr)
-        with contextlib.redirect_stderr(io.StringIO()):
-            self.assertEqual(self.run_it("plan", "--nonsense").returncode, 2)
+
+    def test_a_wrong_command_line_is_one_line_and_gives_2(self):
+        for arguments, says, command in [
+            (("plan", "--nonsense"), "--nonsense", "plan "),
+            (("plan", "--hit-rate", "2"), "hit_rate must be a number from 0 to 1", "plan "),
+            (("plan", "--hit-rate", "x"), "hit_rate must be a number from 0 to 1", "plan "),
+            (("plan", "--turns", "nan"), "turns must be a number", "plan "),
+            (("ledger", "--price-per-hour", "-1"), "price_per_hour must be a number", "ledger "),
+            (("nonsense",), "nonsense", ""),
+            ((), "COMMAND", ""),
+        ]:
+            answer = self.run_it(*arguments)
+            self.assertEqual((answer.returncode, answer.stdout, answer.stderr.count("\n")), (2, "", 1), answer.stderr)
+            self.assertIn(says, answer.stderr)
+            self.assertTrue(answer.stderr.endswith(f"(see kaiju-fleet {command}--help)\n"), answer.stderr)
+
+    def test_help_has_examples_and_every_command_has_a_version(self):
+        for command in ((), ("plan",), ("ledger",), ("study",), ("page",)):
+            answer = self.run_it(*command, "--help")
+            self.assertEqual((answer.returncode, answer.stderr), (0, ""))
+            self.assertIn("Examples:\n  " + " ".join(("kaiju-fleet", *command)), answer.stdout)
+            answer = self.run_it(*command, "--version")
+            self.assertEqual((answer.returncode, answer.stderr), (0, ""))
+            self.assertRegex(answer.stdout, "^[0-9.]+\n$")
 
 
 if __name__ == "__main__":

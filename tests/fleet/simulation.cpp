@@ -115,7 +115,7 @@ TEST_CASE("after a loss the hit rate comes back as the chats' next messages do")
   options.lost_machines = 60;
   options.lost_after = 15;
   const Outcome outcome = simulate(Rule::kHash, options);
-  REQUIRE(outcome.lost);
+  REQUIRE(outcome.event);
   CHECK(outcome.hit_lowest < 0.75 * outcome.hit_before);
   for (const size_t after : {3u, 10u, 20u, 40u}) {
     double hit = 0;
@@ -139,4 +139,27 @@ TEST_CASE("machines that come back get their characters again, and are used") {
   REQUIRE(back.seconds.size() == 30);
   // Moved once more: at the moment of their return more is missed than without it.
   CHECK(back.seconds[10].tokens.hit_rate() < gone.seconds[10].tokens.hit_rate() - 0.02);
+}
+
+TEST_CASE(
+    "a sudden character's messages are its users', drown one machine by affinity alone, and are spread by a bound") {
+  FleetOptions options = small_fleet();
+  options.sudden_users = 2000;  // as many as all others together
+  options.sudden_after = 10;
+  const Outcome turns = simulate(Rule::kRoundRobin, options);
+  REQUIRE(turns.event);
+  REQUIRE(turns.seconds.size() == 30);
+  uint64_t before = 0, after = 0;
+  for (size_t s = 0; s < 30; ++s) (s < 10 ? before : after) += turns.seconds[s].tokens.messages;
+  // Poisson, four standard deviations: 2,000 messages in 10 s, then 8,000 in 20 s.
+  CHECK(std::abs(static_cast<double>(before) - 2000) < 4 * std::sqrt(2000));
+  CHECK(std::abs(static_cast<double>(after) - 8000) < 4 * std::sqrt(8000));
+  const Outcome hashed = simulate(Rule::kHash, options), bounded = simulate(Rule::kHashBounded, options);
+  CHECK(hashed.copies_of_sudden == 1);
+  CHECK(hashed.balance_most > hashed.balance_before + 5);  // half of all requests are at one of twenty machines
+  CHECK(bounded.balance_most < 1.5);
+  CHECK(bounded.copies_of_sudden > 5);
+  CHECK(bounded.hit_lowest > 0.5 * bounded.hit_before);
+  options.sudden_users = 0;
+  CHECK_FALSE(simulate(Rule::kHash, options).event);
 }

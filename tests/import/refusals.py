@@ -7,6 +7,8 @@ import json
 import os
 import shutil
 import struct
+import subprocess
+import sys
 import tempfile
 
 import numpy as np
@@ -604,7 +606,7 @@ with tempfile.TemporaryDirectory() as folder:
     good = f"{folder}/good"
     small_models.write_folder(good, CONFIG, TENSORS)
     import_model(open_source(good), f"{out}/model.safetensors", Options(check=False))
-    os.unlink(f"{out}/model.safetensors")
+    os.rename(f"{out}/model.safetensors", f"{folder}/imported.safetensors")
     for name, words, data in gguf_cases():
         path = f"{folder}/source.gguf"
         with open(path, "wb") as file:
@@ -618,4 +620,25 @@ with tempfile.TemporaryDirectory() as folder:
         shutil.rmtree(path)
     attempt("a path where nothing is", ["cannot be read"], f"{folder}/nothing", out)
     attempt("a single safetensors file", ["name the folder"], f"{good}/model.safetensors", out)
+    attempt("a kaiju checkpoint", ["needs no import"], f"{folder}/imported.safetensors", out)
+    # Without numpy, which a stub hides: help and mistakes are told all the same, and what to install.
+    stub = f"{folder}/stub"
+    os.mkdir(stub)
+    with open(f"{stub}/numpy.py", "w") as file:
+        file.write("raise ImportError")
+    for arguments, code, words in [
+        (["--help"], 0, "SOURCE --out FILE"),
+        ([good], 2, "--out"),
+        ([good, "--out", f"{out}/model.safetensors"], 1, "pip install -r"),
+    ]:
+        told = subprocess.run(
+            [sys.executable, os.path.join(sys.argv[1], "examples/import/kaiju-import"), *arguments],
+            env={**os.environ, "PYTHONPATH": stub, "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+        )
+        promise(
+            told.returncode == code and words in told.stdout + told.stderr and "Traceback" not in told.stderr,
+            f"without numpy, {arguments[-1]}: {told.returncode} {told.stderr}",
+        )
 print(f"{count} sources are refused by name")

@@ -60,15 +60,20 @@ def _import(arguments: List[str]) -> int:
     if sys.version_info < (3, 10):
         sys.exit("python -m kaiju import: the importer needs Python 3.10 or newer; this is "
                  f"{sys.version_info[0]}.{sys.version_info[1]}")
-    missing = [name for name in _IMPORT_NEEDS if importlib.util.find_spec(name) is None]
-    if missing:
-        sys.exit(f"python -m kaiju import: {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing: "
-                 f"pip install {' '.join(missing)}")
     programs = [package_path("importer", "kaiju-import"), checkout_path("examples", "import", "kaiju-import")]
     program = next((path for path in programs if path and os.path.isfile(path)), None)
     if program is None:
         sys.exit("python -m kaiju import: this copy of the package has no importer: install the wheel")
     sys.argv = [program, *arguments]
+    sys.path.insert(0, os.path.dirname(os.path.realpath(program)))
+    importlib.import_module("arguments").parse()  # --help and mistakes, before anything that may be missing
+    missing = [name for name in _IMPORT_NEEDS if importlib.util.find_spec(name) is None]
+    if missing:
+        pip = f"pip install {' '.join(missing)}"
+        if sys.prefix == sys.base_prefix:  # no virtual environment: Debian's and Ubuntu's own pip installs nothing
+            pip = f"python3 -m venv build/tools && build/tools/bin/{pip}, and start it with build/tools/bin/python"
+        verb = "is" if len(missing) == 1 else "are"
+        sys.exit(f"python -m kaiju import: {' and '.join(missing)} {verb} missing: {pip}")
     runpy.run_path(program, run_name="__main__")
     return 0
 

@@ -296,3 +296,13 @@ def parser() -> argparse.ArgumentParser:
     _add_guidance(commands)
     _add_labelled(commands)
     return parser
+
+
+def _spelled_out(arguments: Sequence[str]) -> list[str]:
+    """`CANDIDATE --against CURRENT` is short for `release CANDIDATE --against CURRENT`."""
+    short = any(text == "--against" or text.startswith("--against=") for text in arguments)
+    return ["release", *arguments] if short and arguments[0] not in COMMANDS else list(arguments)
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    return parser().parse_args(_spelled_out(arguments))

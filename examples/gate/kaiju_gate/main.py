@@ -9,7 +9,6 @@ import sys
 from typing import Sequence
 
 from . import standard
-from .arguments import COMMANDS, parser
 from .report import Report, publish
 from .wrong import Wrong
 
@@ -57,14 +56,7 @@ def _report(args: argparse.Namespace) -> Report:
     return run(args)
 
 
-def _spelled_out(arguments: Sequence[str]) -> list[str]:
-    """`CANDIDATE --against CURRENT` is short for `release CANDIDATE --against CURRENT`."""
-    short = any(text == "--against" or text.startswith("--against=") for text in arguments)
-    return ["release", *arguments] if short and arguments[0] not in COMMANDS else list(arguments)
-
-
-def main(arguments: Sequence[str]) -> int:
-    args = parser().parse_args(_spelled_out(arguments))
+def main(args: argparse.Namespace) -> int:
     try:
         args.signal = args.signal or list(standard.SIGNALS)
         return publish(_report(args), args.json, args.html, args.plot)

@@ -371,6 +371,7 @@ class CommandLine(Test):
 
     def test_help_options_and_facts_are_printed(self):
         for arguments, says in (((), "python -m kaiju chat"), (("--help",), "python -m kaiju import SOURCE"),
+                                (("import", "--help"), "kaiju-import SOURCE --out FILE"),
                                 (("options",), "generate.temperature"), (("model",), "kaiju-nano"),
                                 (("chat", "--list"), "wren"), (("--version",), "libkaiju|kaiju")):
             code, out, err = self.run_program(*arguments)
