@@ -78,20 +78,21 @@ class Run:
         return M.weights(self.params["embed"], mix.int8, self.dtype) if self.is_int8 else self.params["embed"].to(self.dtype)
 
     def backward(self, tokens, mix, hidden, share):
-        """Adds the gradients of one micro-batch; share: 1 / micro-batches of all processes. Returns KL and distance."""
+        """Adds the gradients of one micro-batch; share: of its sequences among those of all processes. Returns KL and distance, times share."""
         keep = self.keep if hidden else ()
         rows, theirs = M.teacher(self.teacher, self.cfg, tokens, self.cos, self.sin, keep)
         mine, kept = self.forward(tokens, mix, keep)
         loss = steps.Distil.apply(mine.flatten(0, 1), self.embedding(mix), rows.flatten(0, 1), self.teacher["embed"], 1 / tokens.numel())
         far = sum(steps.distance(x, t) for x, t in zip(kept, theirs)) / max(1, len(kept)) if kept else torch.zeros_like(loss)
         ((loss + hidden * far) * share).backward()
-        return loss.detach(), far.detach()
+        return torch.stack([loss, far]).detach() * share
 
-    def step(self, parts, p, length, ranks):
+    def step(self, parts, p, length, batch):
+        """parts: this process's micro-batches; batch: sequences of all processes. Returns the means of KL and distance."""
         mix, hidden = self.mix(p, length), HIDDEN if p < HIDDEN_UNTIL else 0.0
-        found = [torch.stack(self.backward(tokens, mix, hidden, 1 / (len(parts) * ranks))) for tokens in parts]
+        found = sum(self.backward(tokens, mix, hidden, len(tokens) / batch) for tokens in parts)
         grads = {k: torch.zeros_like(v) if v.grad is None else v.grad for k, v in self.params.items()}
-        *values, loss = train.add_up([*grads.values(), torch.stack(found).mean(0) / ranks])
+        *values, loss = train.add_up([*grads.values(), found])
         self.optimiser.step(dict(zip(grads, values)), optim.schedule(p))
         for v in self.params.values():
             v.grad = None
@@ -129,7 +130,7 @@ class Text:
     """Sequences of the streams, shuffled anew each epoch; a share of each step from the teacher's own dialogues."""
 
     def __init__(self, files, length, device):
-        self.streams = [np.memmap(f, np.uint16, mode="r") for f in files]
+        self.streams = [np.load(f, mmap_mode="r") for f in files]
         self.streams = [s[:len(s) // length * length].reshape(-1, length) for s in self.streams]
         self.device = device
 
@@ -196,20 +197,23 @@ def main():
     if device == "cuda":
         log(attention.choose())
     run, began = Run(args, device), time.time()
-    own = os.path.join(args.out, "own.bin")
+    own = os.path.join(args.out, "own.npy")
     if args.own and rank == 0 and not os.path.exists(own):
         log(kaijufy_talk.talk(run.teacher, run.cfg, run.cos, run.sin, os.path.join(args.data, "prompts.npz"), own, args.talk_seconds))
     if ranks > 1:
         torch.distributed.barrier()
-    text = Text([os.path.join(args.data, "train.bin")] + [own] * bool(args.own), args.length, device)
-    held = Text([os.path.join(args.data, "val.bin")], args.length, device)
+    text = Text([os.path.join(args.data, "train.npy")] + [own] * bool(args.own), args.length, device)
+    held = Text([os.path.join(args.data, "val.npy")], args.length, device)
     held = torch.from_numpy(held.streams[0][:64].astype(np.int64)).to(device)
-    state_path, done, before = os.path.join(args.out, "state.pt"), 0, 0.0
+    state_path, report_path, done, before = os.path.join(args.out, "state.pt"), os.path.join(args.out, "report.json"), 0, 0.0
+    report = {"kv": kaijufy_eval.kv_bytes(run.cfg, run.teacher["k"].shape[1])}
     if args.resume and os.path.exists(state_path):
         state = torch.load(state_path, map_location=device)
         run.set_params(state["params"], state["int8"])
         run.optimiser.load(state["optimiser"])
         done, before = state["done"], state["elapsed"]
+        if os.path.exists(report_path):
+            report = {**json.load(open(report_path)), **report}
     else:
         with M.eager():
             run.set_params(steps.begin(run.teacher, run.masters, run.cfg, text.batch(0, min(8, args.batch), 0), run.cos, run.sin, args.fit), False)
@@ -222,18 +226,19 @@ def main():
     seconds = args.minutes and args.minutes * 60 - args.last_seconds - (began - started)  # of training
     if seconds is not None and seconds < 10:
         a.error("--minutes: preparing took %.0f s, and %.0f s are kept for the last figures: nothing is left to train in" % (began - started, args.last_seconds))
-    logged, report = done, {"kv": kaijufy_eval.kv_bytes(run.cfg, run.teacher["k"].shape[1])}
+    logged = done
 
     def note(name, found):
         """Into the report, which is written anew: a run that is cut leaves what it has."""
         report[name] = found
         if rank == 0:
-            with open(os.path.join(args.out, "report.json.part"), "w") as f:
+            with open(report_path + ".part", "w") as f:
                 json.dump(report, f, indent=1)
-            os.replace(os.path.join(args.out, "report.json.part"), os.path.join(args.out, "report.json"))
+            os.replace(report_path + ".part", report_path)
 
-    note("start", run.measure(held, 0.0) if done == 0 else None)
-    log("as it begins: %s; KV: %s" % (report["start"], report["kv"]))
+    if done == 0:
+        note("start", run.measure(held, 0.0))
+    log("as it began: %s; KV: %s" % (report.get("start"), report["kv"]))
     while True:
         now = time.time()
         elapsed = before + now - began
@@ -248,7 +253,7 @@ def main():
                 run.set_params(steps.to_int8({k: v.detach() for k, v in run.params.items()}, run.cfg, sample, run.cos, run.sin, run.dtype), True)
         batch = text.batch(done, args.batch, args.own)
         mine = batch[rank * len(batch) // ranks:(rank + 1) * len(batch) // ranks]
-        loss = run.step(mine.split(args.micro), p, args.length, ranks)
+        loss = run.step(mine.split(args.micro), p, args.length, len(batch))
         done += 1
         if rank == 0 and (now - last_log > 5 or done <= 3):
             kl, far = loss.tolist()

@@ -48,15 +48,16 @@ def write_source(folder, seed=1):
 
 def write_data(folder, seed=2):
     """Tokens that follow a rule, so that there is something to learn, and prompts."""
+    from kaijufy_data import TOKEN, store
     r = np.random.default_rng(seed)
     for name, count in (("train", 40_000), ("val", 5_000)):
         x = r.integers(3, VOCABULARY, count)
         x[1::2] = (x[:-1:2] * 7) % (VOCABULARY - 3) + 3
-        x.astype(np.uint16).tofile(os.path.join(folder, name + ".bin"))
+        store(os.path.join(folder, name + ".npy"), [x])
     prompts = [r.integers(3, VOCABULARY, int(r.integers(4, 20))) for _ in range(16)]
     asked = [{"kind": kind, "ids": r.integers(3, VOCABULARY, 30).tolist(), "answers": ["a"]} for kind in ("needle 30", "turn1") for _ in range(3)]
     json.dump({"stop": [2], "text": [chr(97 + i % 26) for i in range(VOCABULARY)], "asked": asked}, open(os.path.join(folder, "eval.json"), "w"))
-    np.savez(os.path.join(folder, "prompts.npz"), ids=np.concatenate(prompts).astype(np.uint16), ends=np.cumsum([len(p) for p in prompts]), stop=np.arange(3, VOCABULARY, 20), end=0)
+    np.savez(os.path.join(folder, "prompts.npz"), ids=np.concatenate(prompts).astype(TOKEN), ends=np.cumsum([len(p) for p in prompts]), stop=np.arange(3, VOCABULARY, 20))
 
 
 def check(name, holds, *figures):
@@ -98,6 +99,49 @@ def forms(source):
         check("the mean of the heads is the mean of the heads", error(mean["shared_k"][0] * run.masters["attn_gain"][owner], heads) < 1e-5)
 
 
+def micro_batches(source):
+    """Micro-batches of unequal size give the gradient of the whole batch."""
+    import kaijufy
+    import kaijufy_steps as steps
+    run = kaijufy.Run(type("Args", (), dict(source=source, pattern=None, d_ff=2 * GATED, window=LENGTH, length=LENGTH)), "cpu")
+    tokens = torch.from_numpy(np.random.default_rng(4).integers(3, VOCABULARY, (3, LENGTH)))
+    run.set_params(steps.begin(run.teacher, run.masters, run.cfg, tokens, run.cos, run.sin), False)
+
+    class Seen:
+        def step(self, grads, factor):
+            self.flat = torch.cat([g.flatten() for g in grads.values()])
+    run.optimiser = Seen()
+    found = []
+    for micro in (3, 2):
+        loss = run.step(tokens.split(micro), 0.2, LENGTH, 3)
+        found.append((loss, run.optimiser.flat))
+    (loss, whole), (parts_loss, parts) = found
+    far = float((parts - whole).norm() / whole.norm())
+    check("micro-batches of 2 and 1 sequences are a batch of 3", far < 1e-2 and torch.allclose(loss, parts_loss, rtol=1e-4), far)
+
+
+def streams(folder):
+    """Token streams hold the ids of large vocabularies."""
+    import kaijufy
+    from kaijufy_data import separator, store
+    path = os.path.join(folder, "large.npy")
+    store(path, [[128_000, 5], [127_999, 70_000]])
+    check("tokens beyond 65,536 come back", kaijufy.Text([path], 4, "cpu").batch(0, 1, 0).tolist() == [[128_000, 5, 127_999, 70_000]])
+
+    class Vocabulary:
+        vocabulary = 4
+
+        def __init__(self, begin):
+            self.begin = begin
+
+        def chat_symbol(self, name):
+            return self.begin if name == "begin" else None
+
+        def token_bytes(self, token):
+            return b"" if token > 1 else b"a"
+    check("texts are told apart by the model's own token", separator(Vocabulary(128_000)) == 128_000 and separator(Vocabulary(None)) == 2)
+
+
 def trained(folder, source):
     """A short run, cut and resumed, is the unbroken run; its loss falls; what it stores is int8."""
     def run(out, count, *more):
@@ -108,6 +152,8 @@ def trained(folder, source):
     report = json.load(open(os.path.join(folder, "whole", "report.json")))
     run("cut", 24, "--stop-after", "13")
     resumed = run("cut", 24, "--resume")
+    after = json.load(open(os.path.join(folder, "cut", "report.json")))
+    check("the report of a resumed run has what was measured before it was cut", all(after[k] == report[k] for k in ("start", "float", "end", "steps")))
     check("a run that was cut and resumed is the unbroken one", all(torch.equal(whole[k], resumed[k]) for k in whole))
     check("bytes and scales", whole["q"].dtype == torch.int8 and whole["q.scale"].shape == whole["q"].shape[:-1] and int(whole["up"].abs().max()) == 127)
     check("the report has needles, persona and KV bytes", report["asked"]["needle 30"][2] == 3 and report["kv"]["1024"]["before"] == LAYERS * 2 * GROUPS * HD * 2, report["kv"]["1024"]["times"])
@@ -123,6 +169,8 @@ def main():
         torch.manual_seed(1)
         torch.set_num_threads(1)
         forms(source)
+        micro_batches(source)
+        streams(folder)
         trained(folder, source)
         if "--engine" in sys.argv:
             import kaijufy_file

@@ -2,8 +2,8 @@
 
     python3 kaijufy_data.py --text text.tar.xz --model smollm2.safetensors --persona-tokens 3M --out DIR
 
-MODEL is the imported checkpoint, whose tokenizer and chat format the library reads (set PYTHONPATH to capi/python). DIR gets train.bin and
-val.bin (uint16, one document after the other; loss counts everywhere, for a teacher has an opinion everywhere), and prompts.npz: what the
+MODEL is the imported checkpoint, whose tokenizer and chat format the library reads (set PYTHONPATH to capi/python). DIR gets train.npy and
+val.npy (uint32, one document after the other; loss counts everywhere, for a teacher has an opinion everywhere), and prompts.npz: what the
 teacher is asked, so that it makes dialogues of its own."""
 import argparse
 import json
@@ -20,12 +20,23 @@ import persona
 from data import tokens_number
 
 MOST = 2000  # tokens of a document: longer ones are cut
+TOKEN = np.uint32  # a vocabulary may have more than 65,536
 
 
-def encode(model, doc, end):
+def store(path, documents):
+    np.save(path, np.concatenate(documents).astype(TOKEN))
+
+
+def separator(model):
+    """The token before a text: the one that begins a sequence. Vocabularies that have none of that kind have <|endoftext|> as their first control symbol."""
+    begin = model.chat_symbol("begin")
+    return next(i for i in range(model.vocabulary) if not model.token_bytes(i)) if begin is None else begin
+
+
+def encode(model, doc, between):
     """Ids of a document of data_text.py."""
     if doc[0] == "text":
-        return [end] + model.tokenize(doc[1])
+        return [between] + model.tokenize(doc[1])
     messages = [("card", doc[1])] if doc[1] else []
     messages += [("user" if role == "user" else "character", text) for role, text, *_ in doc[2]]
     return model.chat_format(messages, 0)
@@ -53,7 +64,7 @@ def questions(rows, count, seed):
 def build(args):
     import kaiju
     model = kaiju.Model(args.model)
-    end = 0  # <|endoftext|> of the models that this knows
+    between = separator(model)
     data_text.PASSES = dict.fromkeys(data_text.PASSES, 1)
     rows = data_text.read(args.text)
     talks, bank = data_text.filler_talks(rows), data_text.word_bank(rows)
@@ -63,7 +74,7 @@ def build(args):
 
         def take(source, doc):
             try:
-                ids = encode(model, doc, end)[:MOST]
+                ids = encode(model, doc, between)[:MOST]
             except kaiju.Error:  # a text that no chat holds
                 return
             docs.append(ids)
@@ -77,18 +88,18 @@ def build(args):
             take("persona", ("chat", s["name"] + "\n" + s["card"], s["turns"]))
             n += 1
         random.Random(args.seed).shuffle(docs)
-        np.concatenate([np.array(d, np.uint16) for d in docs]).tofile(os.path.join(args.out, name + ".bin"))
+        store(os.path.join(args.out, name + ".npy"), docs)
         print(name, sum(counts.values()), "tokens:", json.dumps(counts), flush=True)
     prompts = []
     for messages in questions(rows, args.prompts, args.seed):
         text = messages[-1][1]
         if 3 <= len(text) <= 600 and not re.search(r"https?:", text):
             try:
-                prompts.append(np.array(model.chat_format(messages), np.uint16))
+                prompts.append(np.array(model.chat_format(messages), TOKEN))
             except kaiju.Error:
                 continue
     prompts = [p for p in prompts if len(p) <= 320]
-    np.savez_compressed(os.path.join(args.out, "prompts.npz"), ids=np.concatenate(prompts), ends=np.cumsum([len(p) for p in prompts]), stop=np.array(model.stop_tokens), end=end)
+    np.savez_compressed(os.path.join(args.out, "prompts.npz"), ids=np.concatenate(prompts), ends=np.cumsum([len(p) for p in prompts]), stop=np.array(model.stop_tokens))
     print(len(prompts), "prompts")
     json.dump(evaluation(model, args.questions), open(os.path.join(args.out, "eval.json"), "w"))
 

@@ -94,7 +94,7 @@ def against_engine(folder, source, check):
     state = torch.load(os.path.join(folder, "whole", "state.pt"))
     run = kaijufy.Run(argparse.Namespace(source=source, pattern=saved["pattern"], d_ff=saved["d_ff"], window=saved["window"], length=128), "cpu")
     run.set_params(state["params"], True)
-    ids = np.fromfile(os.path.join(folder, "val.bin"), np.uint16)[:96].astype(np.int64)
+    ids = np.load(os.path.join(folder, "val.npy"))[:96].astype(np.int64)
     with torch.no_grad():
         mix = run.mix(1.0, 96)
         rows = run.forward(torch.from_numpy(ids)[None], mix)[0][0]

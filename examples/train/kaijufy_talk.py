@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 import kaijufy_model as M
+from kaijufy_data import store
 
 ROWS, MOST, TEMPERATURE, TOP = 512, 128, 0.8, 50  # prompts at a time, tokens of a reply, sampling
 
@@ -63,7 +64,7 @@ def replies(t, cfg, cos, sin, prompts, stop):
 
 
 def talk(t, cfg, cos, sin, prompts, path, seconds, seed=1):
-    """Writes dialogues to `path` (uint16) until so many seconds have passed, and returns a line for the log."""
+    """Writes dialogues to `path` until so many seconds have passed, and returns a line for the log."""
     saved, began, random = np.load(prompts), time.time(), np.random.default_rng(seed)
     torch.manual_seed(seed)
     asked = np.split(saved["ids"], saved["ends"][:-1])
@@ -73,5 +74,5 @@ def talk(t, cfg, cos, sin, prompts, path, seconds, seed=1):
         found += list(replies(t, cfg, cos, sin, sorted(some, key=len), saved["stop"]))
         rounds, count = rounds + 1, count + len(some)
     random.shuffle(found)
-    np.concatenate(found).astype(np.uint16).tofile(path)
+    store(path, found)
     return "the teacher's own dialogues: %d of %d ended, %.2f M tokens in %.0f s" % (len(found), count, sum(map(len, found)) / 1e6, time.time() - began)
