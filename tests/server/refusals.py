@@ -18,7 +18,7 @@ class Help(unittest.TestCase):
         told = subprocess.run([SERVER, "--help"], capture_output=True, text=True, timeout=60)
         self.assertEqual((told.returncode, told.stderr), (0, ""))
         for part in ("\nListening:\n", "\nCache:\n", "\nSafety:\n", "\nFleet:\n", "  --port N  ", "(0 to 65535; default: 8080)",
-                     "default: the bundled kaiju-nano)", "--tls-key", "  --limit TIER:LABEL=LIMIT\n", "  --heads FOLDER  "):
+                     "default: the bundled kaiju-nano)", "--tls-key", "  --limit TIER:LABEL=LIMIT  ", "  --heads FOLDER  "):
             self.assertIn(part, told.stdout)
         for raw in (":in [", ":DIR", "Needs:", "=[", "REQUIRED", str(pathlib.Path(MODEL).resolve().parent.parent)):
             self.assertNotIn(raw, told.stdout)
