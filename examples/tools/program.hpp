@@ -68,8 +68,17 @@ inline std::string list_with_empty_item(CLI::App& app, std::span<char* const> ar
   return "";
 }
 
-// ": did you mean --seed?" for the first option that no command knows; empty: none is like it.
+// The first option that no command knows; empty: there is none.
+inline std::string unknown_option(const CLI::App& app) {
+  for (const std::string& argument : app.remaining(true))
+    if (argument.starts_with("--")) return argument.substr(0, argument.find('='));
+  return "";
+}
+
+// ": did you mean --seed?" for that option; empty: none is like it.
 inline std::string option_meant(const CLI::App& app) {
+  const std::string given = unknown_option(app);
+  if (given.empty()) return "";
   std::vector<std::string> known;
   const auto add = [&](const CLI::App& command) {
     for (const CLI::Option* option : command.get_options())
@@ -77,19 +86,20 @@ inline std::string option_meant(const CLI::App& app) {
   };
   add(app);
   for (const CLI::App* command : app.get_subcommands()) add(*command);  // those on the command line
-  for (const std::string& argument : app.remaining(true))
-    if (argument.starts_with("--")) return did_you_mean(argument.substr(0, argument.find('=')), known);
-  return "";
+  return did_you_mean(given, known);
 }
 
-// What nothing takes, in the order in which it was given: CLI11 tells it in reverse.
+// Says what nothing takes, in the order in which it was given (CLI11 tells it in reverse), and which option was meant.
 inline std::string unexpected(const CLI::App& app, std::span<char* const> arguments) {
   std::vector<std::string> extras = app.remaining(true);
   const auto place = [&](const std::string& extra) { return std::find(arguments.begin(), arguments.end(), extra); };
   std::stable_sort(extras.begin(), extras.end(),
                    [&](const std::string& a, const std::string& b) { return place(a) < place(b); });
-  return fmt::format("The following argument{} not expected: {}", extras.size() == 1 ? " was" : "s were",
-                     fmt::join(extras, " "));
+  std::string message = fmt::format("The following argument{} not expected: {}", extras.size() == 1 ? " was" : "s were",
+                                    fmt::join(extras, " "));
+  const std::string meant = option_meant(app);
+  if (!meant.empty() && extras.size() > 1) message += "; " + unknown_option(app);
+  return message + meant;
 }
 
 // "kaiju-bench step", whose --help has the options of this command line.
@@ -131,7 +141,7 @@ inline std::optional<int> parse(CLI::App& app, int argc, char** argv) {
     app.parse(argc, argv);
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
-    if (dynamic_cast<const CLI::ExtrasError*>(&error)) return wrong(unexpected(app, arguments) + option_meant(app));
+    if (dynamic_cast<const CLI::ExtrasError*>(&error)) return wrong(unexpected(app, arguments));
     if (dynamic_cast<const CLI::RequiredError*>(&error)) return wrong(error.what() + option_meant(app));
     if (error.get_exit_code() != 0) return wrong(error.what());
     std::ostringstream asked_for;
