@@ -25,7 +25,9 @@ inline void add_products_file(CLI::App& command, std::string& file) {
 }
 
 inline void add_products(CLI::App& command, std::string& products, std::string& file) {
-  command.add_option("--products", products, "who computes matmuls on a GPU: auto, own or cublaslt")
+  command
+      .add_option("--products", products,
+                  "who computes matmuls on a GPU: auto, own or cublaslt, which serves models on one GPU alone")
       ->check(tools::name_from({"auto", "own", "cublaslt"}))
       ->capture_default_str();
   add_products_file(command, file);

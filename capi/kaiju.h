@@ -200,7 +200,8 @@ enum {
   KAIJU_ENGINE_CACHE_EVENTS = 219,
   /* string: who computes matmuls on a GPU.  "auto" (the default): kaiju's own kernels on compute
    * capability 9.0, on other chips cuBLASLt where it is faster; "own": kaiju's kernels; "cublaslt":
-   * cuBLASLt wherever it can, KAIJU_UNSUPPORTED if it is not installed.  The replies are the same */
+   * cuBLASLt wherever it can, KAIJU_UNSUPPORTED if it is not installed, or if several GPUs share
+   * the model, where kaiju's kernels compute on every chip.  The replies are the same */
   KAIJU_ENGINE_PRODUCTS = 220,
   /* int, 1: cache events of stored blocks have the blocks' tokens; 0: they do not */
   KAIJU_ENGINE_CACHE_EVENT_TOKENS = 221,

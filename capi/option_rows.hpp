@@ -65,7 +65,8 @@ inline constexpr Row kRows[] = {
     {KAIJU_ENGINE_CACHE_EVENTS, "engine.cache_events", 'i', false, 0, kInt32Max, 0,
      "most cache events that wait to be polled; 0: none are recorded"},
     {KAIJU_ENGINE_PRODUCTS, "engine.products", 's', false, 0, 0, 0,
-     "who computes matmuls on a GPU: auto, own, cublaslt"},
+     "who computes matmuls on a GPU: auto, own, or cublaslt, which serves models on one GPU "
+     "alone"},
     {KAIJU_ENGINE_CACHE_EVENT_TOKENS, "engine.cache_event_tokens", 'i', false, 0, 1, 0,
      "1: cache events of stored blocks have the blocks' tokens"},
     {KAIJU_ENGINE_CACHE_EVENTS_PRIVATE, "engine.cache_events_private", 'i', false, 0, 1, 0,

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <string>
 
+#include "exchange_sizes.hpp"
+
 namespace kaiju::cuda {
 
 Result<std::shared_ptr<LostFlag>> LostFlag::make() {
@@ -17,27 +19,43 @@ Result<std::unique_ptr<Exchange>> Exchange::make(std::shared_ptr<Device> device,
                                                  std::shared_ptr<LostFlag> lost) {
   std::unique_ptr<Exchange> made(new Exchange(std::move(device), std::move(lost)));
   made->width_ = config.d_model;
-  made->result_ = config.arithmetic() == 1 ? 1 : 4;
-  made->part_ = int64_t{most_sent_rows(rows, config.d_model, split.count, made->result_)} * config.d_model;
+  const ExchangeSizes sizes = exchange_sizes(config, split, rows, logit_rows);
+  made->result_ = sizes.result;
+  made->part_ = sizes.part;
   for (DeviceBuffer<int32_t>& sums : made->sums_)
-    KAIJU_TRY(take(sums, static_cast<size_t>(made->part_ * split.count), "the sums of several GPUs"));
+    KAIJU_TRY(take(sums, static_cast<size_t>(sizes.sums), "the sums of several GPUs"));
   Peers& peers = made->peers_;
   peers.count = split.count, peers.rank = split.rank;
   for (int32_t p = 0; p <= split.count; ++p) peers.first_column[p] = split.part(config.vocab_size, kVocabUnit, p).first;
-  const int32_t columns = split.part(config.vocab_size, kVocabUnit).size;
-  KAIJU_TRY(take(made->logits_, static_cast<size_t>(logit_rows) * static_cast<size_t>(columns), "the logits"));
-  KAIJU_TRY(take(made->arrived_, kMostGpus, "what GPUs tell each other"));
-  KAIJU_TRY(take(made->state_, 4, "what GPUs tell each other"));
+  KAIJU_TRY(take(made->logits_, static_cast<size_t>(sizes.logits), "the logits"));
+  KAIJU_TRY(take(made->arrived_, static_cast<size_t>(sizes.arrived), "what GPUs tell each other"));
+  KAIJU_TRY(take(made->state_, static_cast<size_t>(sizes.state), "what GPUs tell each other"));
   peers.state = made->state_.data();
   peers.lost = made->lost_->address();
+  if (!made->device_->check(Event::make(made->turn_ended_), "an event of several GPUs")) return made->device_->status();
   if (config.arithmetic() == 1) return made;
   SharedMost& most = made->most_;
   most.count = split.count, most.rank = split.rank, most.rows = rows;
-  KAIJU_TRY(take(made->most_there_, static_cast<size_t>(2 * split.count) * static_cast<size_t>(rows),
-                 "what GPUs tell each other of rows"));
+  KAIJU_TRY(take(made->most_there_, static_cast<size_t>(sizes.largest), "what GPUs tell each other of rows"));
   most.state = made->state_.data() + 2;
   most.lost = peers.lost;
   return made;
+}
+
+// So that kernels of the current GPU, `own`, write to the memory of GPU `other`.
+static Status reach(Device& own, int32_t other) {
+  const cudaError_t error = cudaDeviceEnablePeerAccess(other, 0);
+  if (error == cudaSuccess) return {};
+  if (error == cudaErrorPeerAccessAlreadyEnabled || error == cudaErrorPeerAccessUnsupported ||
+      error == cudaErrorTooManyPeers)
+    cudaGetLastError();  // it stays as the thread's last error otherwise
+  if (error == cudaErrorPeerAccessAlreadyEnabled) return {};
+  const std::string who = "GPUs " + std::to_string(own.index()) + " and " + std::to_string(other);
+  if (error == cudaErrorPeerAccessUnsupported || error == cudaErrorTooManyPeers)
+    return {StatusCode::kUnsupported,
+            who + " do not reach each other's memory (" + cudaGetErrorString(error) + "): create an engine for each"};
+  own.check(error, ("access between " + who).c_str());
+  return own.status();
 }
 
 Status Exchange::connect(std::span<Exchange* const> all, std::span<const Rooms> rooms) {
@@ -46,16 +64,7 @@ Status Exchange::connect(std::span<Exchange* const> all, std::span<const Rooms> 
     const CurrentDevice current(index);
     for (size_t p = 0; p < all.size(); ++p) {
       const int32_t other = all[p]->device_->index();
-      if (other != index) {
-        const cudaError_t error = cudaDeviceEnablePeerAccess(other, 0);
-        if (error != cudaSuccess && error != cudaErrorPeerAccessAlreadyEnabled) {
-          cudaGetLastError();
-          return {StatusCode::kUnsupported, "GPUs " + std::to_string(index) + " and " + std::to_string(other) +
-                                                " do not reach each other's memory (" + cudaGetErrorString(error) +
-                                                "): create an engine for each"};
-        }
-        cudaGetLastError();  // that it was enabled before
-      }
+      if (other != index) KAIJU_TRY(reach(*own->device_, other));
       own->peers_.arrived[p] = all[p]->arrived_.data();
       for (int32_t turn = 0; turn < 2; ++turn)
         own->sums_of_[turn][p] = all[p]->sums_[turn].data() + own->part_ * own->peers_.rank;
@@ -99,6 +108,16 @@ void Exchange::add_sums(ReceivedSums::To to) {
 void Exchange::gather_logits(int32_t rows, float* logits) {
   device_->attempt("the logits of several GPUs",
                    [&] { return cuda::gather_logits(device_->stream(), device_->chip(), peers_, rows, logits); });
+}
+
+void Exchange::wait_for(Mark mark) {
+  device_->attempt("a turn of several GPUs",
+                   [&] { return cudaStreamWaitEvent(device_->stream(), static_cast<cudaEvent_t>(mark), 0); });
+}
+
+Mark Exchange::mark() {
+  device_->attempt("a turn of several GPUs", [&] { return cudaEventRecord(turn_ended_.get(), device_->stream()); });
+  return turn_ended_.get();
 }
 
 void Exchange::look_for_lost() {

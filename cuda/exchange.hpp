@@ -9,6 +9,8 @@
 #include "kernels/exchange.hpp"
 #include "memory.hpp"
 #include "split.hpp"
+#include "stream.hpp"
+#include "turns.hpp"
 
 namespace kaiju::cuda {
 
@@ -54,6 +56,10 @@ class Exchange {
   float* logits() const { return logits_.data(); }  // of this GPU's tokens
   void gather_logits(int32_t rows, float* logits);
 
+  // For turns: what is launched from now on waits for a mark; a mark behind what was launched.
+  void wait_for(Mark mark);
+  Mark mark();
+
   // After a step: a GPU that did not come is an error of the device.
   void look_for_lost();
   // So that nobody waits for this GPU, which has failed.
@@ -79,6 +85,7 @@ class Exchange {
   DeviceBuffer<float> logits_;
   DeviceBuffer<int32_t> arrived_, state_;
   Peers peers_;
+  Event turn_ended_;
 };
 
 }  // namespace kaiju::cuda

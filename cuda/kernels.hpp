@@ -12,6 +12,7 @@
 #include "kaiju/backend/backend.hpp"
 #include "kaiju/format/layer_shape.hpp"
 #include "launch/tiles.hpp"
+#include "shared_rows.hpp"
 
 namespace kaiju::cuda {
 
@@ -42,8 +43,6 @@ constexpr MatmulShape shape_of(MatmulKind kind, int32_t out, int32_t in) {
 
 // Where kSums and kSumsDown store: memory of each GPU that shares the model, for the sums of this one. Where rows are
 // spread, a row goes to the GPU that owns it, as one of the rows that it owns; else every GPU gets all rows.
-inline constexpr int32_t kMostGpus = 8;
-inline constexpr int32_t kOwnedRun = 8;  // neighbouring rows that one GPU owns, then the next
 struct SumTargets {
   int32_t* to[kMostGpus] = {};  // [rows, out], or [owned rows, out]
   int32_t count = 0;

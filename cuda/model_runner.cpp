@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "exchange_sizes.hpp"
 #include "kaiju/arith/softmax.hpp"
 #include "weights.hpp"
 
@@ -11,7 +12,6 @@ namespace kaiju::cuda {
 namespace {
 
 constexpr int32_t kMostTileRows = 256;  // of a matmul's tile, or of two that share their weights
-constexpr int32_t kLogitRows = 64;      // of a piece, where the logits of every row are asked for
 
 Result<CudaBackend> make_backend(std::shared_ptr<Device> device, const ModelConfig& config, const ExecutorInfo& info,
                                  int32_t row_capacity, Products products) {
@@ -39,7 +39,7 @@ Result<ModelRunner> ModelRunner::make(std::shared_ptr<Device> device, Weights we
   KAIJU_TRY(upload(weights, split, device->stream(), weight_memory));
   Result<KvPool> pool = KvPool::make(info, std::move(slots), split);
   if (!pool.ok()) return pool.status();
-  const int32_t logit_rows = std::max(info.slot_count, std::min(info.step_tokens, kLogitRows)),
+  const int32_t logit_rows = logit_rows_of(info.slot_count, info.step_tokens),
                 row_capacity = pieces(std::max(info.step_tokens, logit_rows), kMostTileRows) * kMostTileRows;
   Result<CudaBackend> backend =
       make_backend(device, weights.config, info, row_capacity, split.is_whole() ? sizes.products : Products::kOwn);
@@ -83,8 +83,7 @@ Status ModelRunner::describe_one_row() {
 
 Status ModelRunner::set_weights(Weights from, bool& is_rerecorded) {
   is_rerecorded = !same_scalars(weights_, from);
-  const Status copied = overwrite(from, split_, device_->stream(), weight_memory_);
-  if (!copied.ok()) return internal_error("the weights on the GPU were replaced in part: " + copied.message());
+  KAIJU_TRY(overwrite(from, split_, device_->stream(), weight_memory_));
   weights_ = std::move(from);
   return is_rerecorded && split_.is_whole() ? describe_one_row() : Status();
 }

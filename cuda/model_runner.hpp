@@ -36,7 +36,7 @@ class ModelRunner {
   // Waits for the device.
   Status set_classifier(const Weights& from) { return copy_classifier(from, weights_, device_->stream()); }
   // All weights of another checkpoint of the same config. Where is_rerecorded, kernels take other constants by value,
-  // and recorded graphs have to be recorded anew. An error is final: the weights may have been replaced in part.
+  // and recorded graphs have to be recorded anew. After an error the weights may have been replaced in part.
   Status set_weights(Weights from, bool& is_rerecorded);
   Status set_kv_scales(Weights& from) { return copy_kv_scales(from, split_, weights_, device_->stream()); }
   const float* logits() const { return logits_.data(); }  // [logit_rows, vocab_size]

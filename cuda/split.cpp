@@ -5,7 +5,7 @@
 #include <string>
 
 #include "kaiju/run/shared_model.hpp"
-#include "kernels.hpp"
+#include "shared_rows.hpp"
 
 namespace kaiju::cuda {
 namespace {

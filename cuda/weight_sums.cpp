@@ -17,10 +17,17 @@ Result<WeightSums> WeightSums::make(std::shared_ptr<Device> device, const Device
   WeightSums made(std::move(device), weights.data(), weights.bytes() / 16 * 16);
   const size_t pieces = (made.bytes_ + kPieceBytes - 1) / kPieceBytes;
   KAIJU_TRY(take(made.sums_, pieces, "the sums of the weights"));
-  Result<std::vector<uint64_t>> sums = made.sums(0, pieces);
-  if (!sums.ok()) return sums.status();
-  made.expected_ = std::move(*sums);
+  made.expected_.resize(pieces);
+  KAIJU_TRY(made.renew());
   return made;
+}
+
+Status WeightSums::renew() {
+  Result<std::vector<uint64_t>> found = sums(0, expected_.size());
+  if (!found.ok()) return found.status();
+  expected_ = std::move(*found);
+  next_ = 0;
+  return {};
 }
 
 size_t WeightSums::piece_bytes(size_t piece) const { return std::min(kPieceBytes, bytes_ - piece * kPieceBytes); }

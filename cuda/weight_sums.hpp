@@ -14,6 +14,8 @@ namespace kaiju::cuda {
 class WeightSums {
  public:
   static Result<WeightSums> make(std::shared_ptr<Device> device, const DeviceBuffer<std::byte>& weights);
+  // The weights have been replaced: sums those that are there now. Takes no memory of the GPU.
+  Status renew();
   // As Executor::scrub: whole pieces, one at least. Waits for the device.
   Result<Scrubbed> look(size_t most_bytes);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "changes.hpp"
 #include "graph_rows.hpp"
 #include "kaiju/base/detail/owner_process.hpp"
 #include "kaiju/format/scales.hpp"
@@ -39,9 +40,13 @@ Result<std::unique_ptr<Worker>> Worker::make(std::shared_ptr<Device> device, Wei
                                             info, sizes));
 }
 
-Status Worker::record(const ExecutorSizes& sizes) {
+void Worker::load() {
   const CurrentDevice current(device_->index());
   load_kernels({*device_, runner_, inputs_, outputs_}, lists_, info_);
+}
+
+Status Worker::record(const ExecutorSizes& sizes) {
+  const CurrentDevice current(device_->index());
   graph_rows_ = most_graph_rows(sizes);
   KAIJU_TRY(record_graphs());
   device_->creation_done();
@@ -140,26 +145,26 @@ void Worker::answer(const StepPlan& plan, const Slots& slots, int32_t turn, cons
 Status Worker::set_head(const std::shared_ptr<const Checkpoint>& checkpoint) {
   const CurrentDevice current(device_->index());
   KAIJU_TRY(runner_.set_classifier(Weights::classifier_from(checkpoint)));
-  return sum_weights();
+  return final_error(guarded<Status>([&] { return sums_.renew(); }));
 }
 
-Status Worker::set_weights(const std::shared_ptr<const Checkpoint>& checkpoint) {
+Status Worker::set_weights(Weights read) {
   const CurrentDevice current(device_->index());
-  Result<Weights> read = Weights::from(checkpoint);
-  if (!read.ok()) return read.status();
-  bool is_rerecorded = false;
-  KAIJU_TRY(runner_.set_weights(std::move(*read), is_rerecorded));
-  if (is_rerecorded) KAIJU_TRY(record_graphs());
-  return sum_weights();
+  return final_error(guarded<Status>([&]() -> Status {
+    bool is_rerecorded = false;
+    KAIJU_TRY(runner_.set_weights(std::move(read), is_rerecorded));
+    if (is_rerecorded) KAIJU_TRY(record_graphs());
+    return sums_.renew();
+  }));
 }
 
-Status Worker::set_scales(const std::shared_ptr<const Checkpoint>& checkpoint) {
+Status Worker::set_scales(Weights read) {
   const CurrentDevice current(device_->index());
   if (!has_clips(runner_.weights().config.shape)) return no_clips();
-  Result<Weights> read = Weights::from(checkpoint);
-  if (!read.ok()) return read.status();
-  KAIJU_TRY(runner_.set_kv_scales(*read));
-  return sum_weights();
+  return final_error(guarded<Status>([&]() -> Status {
+    KAIJU_TRY(runner_.set_kv_scales(read));
+    return sums_.renew();
+  }));
 }
 
 Status Worker::count_kv(BlockKind kind, BlockId block, KvCounts& counts) {
@@ -174,13 +179,6 @@ Status Worker::count_kv(BlockKind kind, BlockId block, KvCounts& counts) {
   });
   if (!device_->ok()) return device_->status();
   runner_.pool().count(kind, counted_, counts);
-  return {};
-}
-
-Status Worker::sum_weights() {
-  Result<WeightSums> sums = WeightSums::make(device_, runner_.weight_memory());
-  if (!sums.ok()) return sums.status();
-  sums_ = std::move(*sums);
   return {};
 }
 

@@ -24,7 +24,8 @@ class Worker {
   static Result<std::unique_ptr<Worker>> make(std::shared_ptr<Device> device, Weights weights, const StepIntake& intake,
                                               const ExecutorSizes& sizes, const Split& split,
                                               std::shared_ptr<LostFlag> lost);
-  // After that, and after the exchanges are connected: loads all kernels and records the graphs.
+  // After that, and after the exchanges are connected: loads all kernels. Then records the graphs.
+  void load();
   Status record(const ExecutorSizes& sizes);
   // Waits for steps under way, which write to the host's memory.
   ~Worker();
@@ -72,10 +73,10 @@ class Worker {
               StepResult& answer);
   // As Executor::set_head().
   Status set_head(const std::shared_ptr<const Checkpoint>& checkpoint);
-  // As Executor::set_weights().
-  Status set_weights(const std::shared_ptr<const Checkpoint>& checkpoint);
-  // As Executor::set_scales().
-  Status set_scales(const std::shared_ptr<const Checkpoint>& checkpoint);
+  // As Executor::set_weights() and set_scales(), with what was read of the checkpoint: every error is final, but for
+  // that of a model whose scales cannot change.
+  Status set_weights(Weights read);
+  Status set_scales(Weights read);
   // As Executor::count_kv(), of the KV heads that this GPU has, and no GPU before it.
   Status count_kv(BlockKind kind, BlockId block, KvCounts& counts);
   // As Executor::scrub().
@@ -102,7 +103,6 @@ class Worker {
   Worker(Parts parts, const ExecutorInfo& info, const ExecutorSizes& sizes);
 
   Status record_graphs();
-  Status sum_weights();
   const Graph* graph_of(const CheckedStep& step) const {
     return step.graph_rows > 0 && graphs_ ? graphs_->find(step.graph_rows, is_one_kernel(step)) : nullptr;
   }

@@ -2,8 +2,11 @@
 #include "worker_group.hpp"
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
+
+#include "changes.hpp"
 
 namespace kaiju::cuda {
 
@@ -19,6 +22,11 @@ Result<std::unique_ptr<WorkerGroup>> WorkerGroup::make(std::span<const std::shar
     lost = std::move(made).value();
   }
   std::unique_ptr<WorkerGroup> group(new WorkerGroup);
+  if (count > 1) {
+    std::vector<int32_t> gpus;
+    for (const std::shared_ptr<Device>& device : devices) gpus.push_back(device->index());
+    group->turns_.emplace(TurnBoard::of_process(), gpus);
+  }
   for (int32_t rank = 0; rank < count; ++rank) {
     const std::shared_ptr<Device>& device = devices[static_cast<size_t>(rank)];
     Weights own;
@@ -35,8 +43,39 @@ Result<std::unique_ptr<WorkerGroup>> WorkerGroup::make(std::span<const std::shar
     group->members_.push_back({device->index(), std::move(worker).value()});
   }
   if (count > 1) KAIJU_TRY(group->connect());
+  for (const Member& member : group->members_) {
+    // CUDA may wait for the whole GPU when it loads a kernel: not for one that waits for what is not launched yet.
+    const Turns::Turn held = group->turns_ ? group->turns_->begin() : Turns::Turn();
+    member.worker->load();
+  }
   for (const Member& member : group->members_) KAIJU_TRY(member.worker->record(sizes));
   return group;
+}
+
+// Other groups on these GPUs launch nothing meanwhile: CUDA waits for a whole GPU when it frees memory.
+WorkerGroup::~WorkerGroup() {
+  if (!turns_) return;
+  Turns::Turn last = turns_->begin();
+  members_.clear();
+  last.end({});
+}
+
+Turns::Turn WorkerGroup::begin_turn() {
+  if (!turns_) return {};
+  Turns::Turn turn = turns_->begin();
+  if (!turn.before().empty())
+    each([&](Worker& worker) {
+      for (const Mark mark : turn.before()) worker.exchange()->wait_for(mark);
+    });
+  return turn;
+}
+
+void WorkerGroup::end_turn(Turns::Turn& turn) {
+  if (!turns_) return;
+  std::array<Mark, kMostGpus> marks{};
+  size_t rank = 0;
+  each([&](Worker& worker) { marks[rank++] = worker.exchange()->mark(); });
+  turn.end(std::span(marks).first(rank));
 }
 
 Status WorkerGroup::connect() {
@@ -62,6 +101,7 @@ void WorkerGroup::start(const CheckedStep& step, int32_t turn, bool alone, StepR
 }
 
 void WorkerGroup::run_rows(const CheckedStep& step, int32_t turn, StepResult& answer) {
+  Turns::Turn among_groups = begin_turn();
   if (first().is_recorded(step)) {
     each([&](Worker& worker) { worker.launch_graph(step); });
   } else {
@@ -75,17 +115,18 @@ void WorkerGroup::run_rows(const CheckedStep& step, int32_t turn, StepResult& an
     });
     const int32_t layers = as_one_kernel ? 0 : first().layer_count();
     for (int32_t layer = 0; layer < layers; ++layer) each([&](Worker& worker) { worker.run_layer(layer); });
-    return_logits(step, as_one_kernel, answer);
+    return_logits(step, as_one_kernel, among_groups, answer);
     if (!as_one_kernel) each([](Worker& worker) { worker.run_sampled_logits(); });
   }
   each([&](Worker& worker) { worker.sample(step); });
+  end_turn(among_groups);
   const CurrentDevice current(members_.front().index);
   first().return_rows(step, turn);
 }
 
 // Computes the logits of segments that ask for those of all rows, and copies them to the answer. `are_there`: the
 // logits of the only row have been computed.
-void WorkerGroup::return_logits(const CheckedStep& step, bool are_there, StepResult& answer) {
+void WorkerGroup::return_logits(const CheckedStep& step, bool are_there, Turns::Turn& turn, StepResult& answer) {
   const std::vector<Segment>& segments = step.plan.segments;
   const CurrentDevice current(members_.front().index);  // each() comes back to it
   const ExecutorInfo& info = first().info();
@@ -100,7 +141,9 @@ void WorkerGroup::return_logits(const CheckedStep& step, bool are_there, StepRes
                     count = std::min(first().logit_rows(), segment.token_count - done);
       if (!are_there) each([&](Worker& worker) { worker.run_logits(from, count); });
       release_if_failed();
+      end_turn(turn);                     // others launch while the host waits
       first().return_logits(count, out);  // waits for the GPU, and so for all: theirs have been launched
+      turn = begin_turn();
       out += int64_t{count} * info.vocab_size;
       if (!segment.scores) continue;
       first().run_scores(from, count, score_at);
@@ -127,19 +170,30 @@ void WorkerGroup::release_if_failed() {
   if (members_.size() > 1 && !status().ok()) first().exchange()->leave();
 }
 
+// Each GPU reads what it needs of the file when the change begins.
 Status WorkerGroup::set_head(const std::shared_ptr<const Checkpoint>& checkpoint) {
-  for (const Member& member : members_) KAIJU_TRY(member.worker->set_head(checkpoint));
-  return {};
+  return change_each(members_.size(), [&](size_t rank) { return members_[rank].worker->set_head(checkpoint); });
 }
 
 Status WorkerGroup::set_scales(const std::shared_ptr<const Checkpoint>& checkpoint) {
-  for (const Member& member : members_) KAIJU_TRY(member.worker->set_scales(checkpoint));
-  return {};
+  return change_by(checkpoint, [](Worker& worker, Weights read) { return worker.set_scales(std::move(read)); });
 }
 
 Status WorkerGroup::set_weights(const std::shared_ptr<const Checkpoint>& checkpoint) {
-  for (const Member& member : members_) KAIJU_TRY(member.worker->set_weights(checkpoint));
-  return {};
+  return change_by(checkpoint, [](Worker& worker, Weights read) { return worker.set_weights(std::move(read)); });
+}
+
+// Reads the checkpoint for each GPU, before the first is changed.
+template <class Change>
+Status WorkerGroup::change_by(const std::shared_ptr<const Checkpoint>& checkpoint, Change&& change) {
+  std::vector<Weights> all;
+  for (size_t rank = 0; rank < members_.size(); ++rank) {
+    Result<Weights> read = Weights::from(checkpoint);
+    if (!read.ok()) return read.status();
+    all.push_back(std::move(*read));
+  }
+  return change_each(members_.size(),
+                     [&](size_t rank) { return change(*members_[rank].worker, std::move(all[rank])); });
 }
 
 Status WorkerGroup::count_kv(BlockKind kind, BlockId block, KvCounts& counts) {

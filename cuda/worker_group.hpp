@@ -1,13 +1,15 @@
 // WorkerGroup: the GPUs that compute one model, mostly a single one. Where several share a model (tensor parallelism),
 // all of them run the same step, each with its part of the matrices, and meet twice in every layer (exchange.hpp). One
 // thread launches for all of them, layer by layer in turn: a GPU that waits for the others must not fill its queue of
-// launches before theirs are there.
+// launches before theirs are there. Groups that have a GPU in common compute rows in turns (turns.hpp).
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "turns.hpp"
 #include "worker.hpp"
 
 namespace kaiju::cuda {
@@ -18,6 +20,10 @@ class WorkerGroup {
   // divided among so many, or they do not reach each other's memory.
   static Result<std::unique_ptr<WorkerGroup>> make(std::span<const std::shared_ptr<Device>> devices, Weights weights,
                                                    const StepIntake& intake, const ExecutorSizes& sizes);
+
+  ~WorkerGroup();
+  WorkerGroup(const WorkerGroup&) = delete;
+  WorkerGroup& operator=(const WorkerGroup&) = delete;
 
   // Ok, or the first failure on any GPU.
   Status status() const;
@@ -55,11 +61,17 @@ class WorkerGroup {
     }
   }
   Status connect();
+  template <class Change>
+  Status change_by(const std::shared_ptr<const Checkpoint>& checkpoint, Change&& change);
   void run_rows(const CheckedStep& step, int32_t turn, StepResult& answer);
-  void return_logits(const CheckedStep& step, bool are_there, StepResult& answer);
+  void return_logits(const CheckedStep& step, bool are_there, Turns::Turn& turn, StepResult& answer);
   void release_if_failed();
+  // What waits for peers is launched in between.
+  Turns::Turn begin_turn();
+  void end_turn(Turns::Turn& turn);
 
   std::vector<Member> members_;  // by rank
+  std::optional<Turns> turns_;   // of several GPUs
   size_t scrubbed_ = 0;          // the member that scrub() looks at next
 };
 

@@ -17,6 +17,7 @@
 #include "kaiju/step/executor.hpp"
 #if KAIJU_CUDA
 #include "cuda.hpp"
+#include "exchange_sizes.hpp"
 #endif
 
 namespace kaiju {
@@ -248,6 +249,10 @@ static Status check_device(const ExecutorOptions& options, const std::vector<Dev
 static Result<std::vector<int32_t>> devices_of(const ExecutorOptions& options) {
   const std::vector<int32_t>& named = options.devices;
   if (named.empty()) return named;
+  if (named.size() > 1 && products_called(options.products) == Products::kCublasLt)
+    return Status(StatusCode::kUnsupported,
+                  "cuBLASLt does not compute the products of a model that several GPUs share: leave products \"auto\", "
+                  "or name one device");
   const std::vector<DeviceInfo> found = devices();
   for (const int32_t index : named) KAIJU_TRY(check_device(options, found, index));
   for (size_t i = 0; i < named.size() && named.size() > 1; ++i) {
@@ -331,20 +336,26 @@ Result<MemoryNeed> memory_need(const Checkpoint& checkpoint, const ExecutorOptio
     const int64_t share = std::max<int64_t>(1, static_cast<int64_t>(devices->size()));  // GPUs that share the model
     Result<ExecutorSizes> sizes = sizes_of(checkpoint.config(), options, on_gpu);
     if (!sizes.ok()) return sizes.status();
+#if KAIJU_CUDA
+    if (on_gpu) KAIJU_TRY(cuda::check_split(checkpoint.config(), static_cast<int32_t>(share)));
+#endif
     const ModelConfig config = config_of_part(checkpoint.config(), static_cast<int32_t>(share));
     Slots slots;
     slots.create(config, *sizes);
     MemoryNeed need;
     need.device = !on_gpu ? 0 : devices->empty() ? 1 : devices->front();
+    if (share > 1) need.others.assign(devices->begin() + 1, devices->end());
     need.kv = slots.info().cache_bytes();
     need.workspace =
         workspace_bytes(config, on_gpu || ProjectsPacked<CpuBackend>, sizes->step_tokens, sizes->slot_count);
     if (on_gpu) need.workspace += gpu_extra_bytes(config, sizes->slot_count, need.workspace);
     constexpr int64_t kCublasLtBytes = int64_t{240} << 20;
     if (products_called(options.products) == Products::kCublasLt) need.workspace += kCublasLtBytes;
-    if (share > 1)  // sums that GPUs exchange, and logits
-      need.workspace += 2 * int64_t{sizeof(int32_t)} * sizes->step_tokens * config.d_model +
-                        int64_t{sizeof(float)} * sizes->slot_count * config.vocab_size;
+#if KAIJU_CUDA
+    if (share > 1)
+      need.workspace += cuda::most_exchange_bytes(config, static_cast<int32_t>(share), sizes->step_tokens,
+                                                  cuda::logit_rows_of(sizes->slot_count, sizes->step_tokens));
+#endif
     for (const TensorInfo& tensor : checkpoint.tensors()) {
       if (tensor.name == "tokenizer") continue;
       if (options.skip_zeros && tensor.name.ends_with("ffn.down.weight"))
@@ -368,11 +379,15 @@ static Status too_much(const MemoryNeed& need, int64_t wanted, int64_t limit, co
 }
 
 Status check_memory(const MemoryNeed& need, int64_t limit) {
+  return guarded<Status>(
+      [&] { return check_memory(need, limit, limit == kFreeMemory ? devices() : std::vector<DeviceInfo>()); });
+}
+
+Status check_memory(const MemoryNeed& need, int64_t limit, std::span<const DeviceInfo> found) {
   if (limit == 0) return {};
   if (limit != kFreeMemory)
     return need.on_device() > limit ? too_much(need, need.on_device(), limit, "the limit is") : Status();
   const auto check_device = [&](int32_t index, int64_t wanted) -> Status {
-    const std::vector<DeviceInfo> found = devices();
     if (static_cast<size_t>(index) >= found.size()) return {};
     const DeviceInfo& device = found[static_cast<size_t>(index)];
     const auto free = static_cast<int64_t>(device.memory_free);
@@ -380,6 +395,7 @@ Status check_memory(const MemoryNeed& need, int64_t limit) {
   };
   return guarded<Status>([&]() -> Status {
     KAIJU_TRY(check_device(need.device, need.on_device()));
+    for (const int32_t device : need.others) KAIJU_TRY(check_device(device, need.on_device()));
     return check_device(0, need.on_host());
   });
 }

@@ -6,12 +6,14 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import urllib.request
 
 import files
 
 PORTS = ("KAIJU_BY_CHARACTER", "KAIJU_IN_TURN")  # of haproxy.cfg
+BALANCE_FACTOR = 125  # its hash-balance-factor
 
 
 def free_ports(count):
@@ -20,6 +22,21 @@ def free_ports(count):
     for one in held:
         one.close()
     return ports
+
+
+class Peers:
+    """Servers of one host that bring KV from each other: their ports, and a file with their key."""
+
+    def __init__(self, ports):
+        self.ports = ports
+        self.key = tempfile.NamedTemporaryFile()
+        self.key.write(os.urandom(32))
+        self.key.flush()
+
+    def options(self, port):
+        """Of the server at this port."""
+        others = (("--peer", f"http://127.0.0.1:{other}") for other in self.ports if other != port)
+        return ["--peer-key", self.key.name, *(part for pair in others for part in pair)]
 
 
 def find_haproxy():
@@ -102,9 +119,17 @@ class Router:
 
 
 class Fleet:
+    """The fleet of compose.yaml, on loopback: servers that bring KV from each other, and HAProxy. Or `servers` that do not,
+    which are chosen by character whatever their load."""
+
     def __init__(self, program, model, check_timeout="3s", servers=None):
-        self.servers = servers or [Server(program, model) for _ in range(3)]
-        self.router = Router([server.address for server in self.servers], check_timeout=check_timeout)
+        factor = 0 if servers else BALANCE_FACTOR
+        if not servers:
+            self.peers = Peers(free_ports(3))
+            more = ("--cache-mib", "64", "--warm", "50")
+            servers = [Server(program, model, *more, *self.peers.options(port), port=port) for port in self.peers.ports]
+        self.servers = servers
+        self.router = Router([server.address for server in servers], factor, check_timeout)
 
     def __enter__(self):
         return self

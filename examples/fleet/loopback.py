@@ -15,7 +15,7 @@ import urllib.request
 
 import chats
 import files
-from fleet import PORTS, Router, free_ports
+from fleet import BALANCE_FACTOR, PORTS, Peers, Router, free_ports
 
 SERVERS = 3
 ALONE = "one server with the memory of three"
@@ -24,12 +24,11 @@ VLLM = "vllm-router"
 SESSIONS = ("--kv-aware-session-affinity-ttl-secs", "3600")
 
 
-def start_server(arguments, cache_mib, told=None):
-    """`told`: the port at which it tells a router of its cache, and the one at which it is asked what was missed."""
+def start_server(arguments, cache_mib, port=0, more=()):
     command = [
         arguments.server,
         "--port",
-        "0",
+        str(port),
         "--threads",
         str(arguments.threads),
         "--store",
@@ -38,17 +37,35 @@ def start_server(arguments, cache_mib, told=None):
         "none",
         "--cache-mib",
         str(cache_mib),
+        *more,
     ]
     if arguments.model:
         command += ["--model", arguments.model]
-    if told:
-        events, replay = (f"tcp://127.0.0.1:{port}" for port in told)
-        command += ["--kv-events", events, "--kv-replay", replay, "--kv-private"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     found = re.search(r":(\d+)$", process.stdout.readline().strip())
     if not found:
         raise files.Refused(f"{arguments.server} did not start")
     return process, int(found[1])
+
+
+def telling(events, replay):
+    """Options of a server that tells a router of its cache at one port, and at the other what was missed."""
+    return ["--kv-events", f"tcp://127.0.0.1:{events}", "--kv-replay", f"tcp://127.0.0.1:{replay}", "--kv-private"]
+
+
+def start_servers(arguments, count, told=None, moves=False):
+    """Processes and ports of servers with the memory of SERVERS. `moves`: they bring KV from each other."""
+    ports = free_ports(count)
+    peers = Peers(ports) if moves else None
+    processes = []
+    try:
+        for i, port in enumerate(ports):
+            more = (peers.options(port) if moves else []) + (telling(*told[i]) if told else [])
+            processes.append(start_server(arguments, arguments.cache_mib * SERVERS // count, port, more)[0])
+    except files.Refused:
+        stop(processes)
+        raise
+    return processes, ports
 
 
 def start_vllm_router(arguments, ports, told, more):
@@ -114,13 +131,11 @@ def tokens_computed(port):
     ]
 
 
-def measure(arguments, way, how):
+def measure(arguments, way, how, moves=False):
     """One way of routing, named by its port, with empty caches. `way` None: one server with the memory of all. `how`:
-    HAProxy's balance factor, or more options of vllm-router."""
-    count = 1 if way is None else SERVERS
-    told = [free_ports(2) for _ in range(count)] if way == VLLM else [None] * count
-    started = [start_server(arguments, arguments.cache_mib * SERVERS // count, one) for one in told]
-    processes, ports = [process for process, _ in started], [port for _, port in started]
+    HAProxy's balance factor, or more options of vllm-router. `moves`: servers bring KV from each other."""
+    told = [free_ports(2) for _ in range(SERVERS)] if way == VLLM else None
+    processes, ports = start_servers(arguments, 1 if way is None else SERVERS, told, moves)
     try:
         if way is None:
             port = ports[0]
@@ -156,10 +171,9 @@ def measure(arguments, way, how):
 
 
 def stay(arguments):
-    started = [start_server(arguments, arguments.cache_mib) for _ in range(SERVERS)]
-    processes = [process for process, _ in started]
+    processes, ports = start_servers(arguments, SERVERS, moves=True)
     try:
-        router = Router([f"127.0.0.1:{port}" for _, port in started], arguments.balance_factor)
+        router = Router([f"127.0.0.1:{port}" for port in ports], arguments.balance_factor)
         processes.insert(0, router.process)
         print(f"by character: {router.address}/v1  (Ctrl-C ends it)", flush=True)
         router.process.wait()
@@ -171,30 +185,33 @@ def stay(arguments):
 
 def compare(arguments):
     factor = arguments.balance_factor
-    ways = {
-        f"by character, load at most {factor}% of the mean": (PORTS[0], factor),
-        "by character, whatever the load": (PORTS[0], 0),
-        "in turn": (PORTS[1], 0),
+    bounded = f"by character, at most {factor}% of the mean load"
+    ways = {  # the port or router, how it chooses, whether KV moves
+        f"{bounded}; KV moves": (PORTS[0], factor, True),
+        bounded: (PORTS[0], factor, False),
+        "by character, whatever the load": (PORTS[0], 0, False),
+        "in turn": (PORTS[1], 0, False),
     }
     if arguments.vllm_router:
-        ways["vllm-router, by cached KV and load"] = (VLLM, ())
-        ways["vllm-router, the same, characters as sessions"] = (VLLM, SESSIONS)
-    ways[ALONE] = (None, 0)
+        ways["vllm-router, by cached KV and load; KV moves"] = (VLLM, (), True)
+        ways["vllm-router, by cached KV and load"] = (VLLM, (), False)
+        ways["vllm-router, the same, characters as sessions"] = (VLLM, SESSIONS, False)
+    ways[ALONE] = (None, 0, False)
     rows, replies = {}, {}
-    for name, (way, how) in ways.items():
+    for name, how in ways.items():
         print(f"{name} ...", file=sys.stderr)
-        rows[name], replies[name] = measure(arguments, way, how)
+        rows[name], replies[name] = measure(arguments, *how)
     alone = replies[ALONE]
     for name, row in rows.items():
         row["replies_as_one_server"] = sum(replies[name].get(number) == reply for number, reply in alone.items())
     if arguments.json:
         print(json.dumps(rows, indent=2))
         return
-    print(f"{'':<46}{'found':>9}{'load':>8}{'failed':>8}{'replies as one server':>24}{'seconds':>9}")
+    print(f"{'':<56}{'found':>9}{'load':>8}{'failed':>8}{'replies as one server':>24}{'seconds':>9}")
     for name, row in rows.items():
         same = f"{row['replies_as_one_server']} of {row['requests']}"
         print(
-            f"{name:<46}{100 * row['token_hit_rate']:>8.2f}%{row['load_most_over_mean']:>8.2f}{row['failed']:>8}"
+            f"{name:<56}{100 * row['token_hit_rate']:>8.2f}%{row['load_most_over_mean']:>8.2f}{row['failed']:>8}"
             f"{same:>24}{row['seconds']:>9.0f}"
         )
     for row in rows.values():
@@ -218,7 +235,7 @@ def main():
         ("requests", 1800, "messages, swipes and edits"),
         ("at-once", 6, "requests in flight"),
         ("max-tokens", 16, "of a reply"),
-        ("balance-factor", 125, "HAProxy's hash-balance-factor; 0: none"),
+        ("balance-factor", BALANCE_FACTOR, "HAProxy's hash-balance-factor; 0: none"),
         ("seed", 1, "the same seed sends the same"),
     ]:
         parser.add_argument("--" + name, type=int, default=value, metavar="N", help=f"{text} ({value})")

@@ -25,10 +25,13 @@ ELSEWHERE = {"cut": "-rn", "disk": "-rm", "store": None}  # in namespaces of the
 class Trial:
     """A load on a fleet, and what happens to the fleet: `times`, at which the load's chats lose some of their KV."""
 
-    def __init__(self, arguments, fleet, chat_count=40):
+    def __init__(self, arguments, fleet):
         self.arguments, self.fleet, self.times = arguments, fleet, []
         self.dice = random.Random(arguments.seed)
-        self.load = load.Load(fleet.router.address, chat_count, seed=arguments.seed, stall_seconds=arguments.stall_seconds)
+        self.load = load.Load(
+            fleet.router.address, arguments.chats, arguments.characters, seed=arguments.seed,
+            stall_seconds=arguments.stall_seconds,
+        )  # fmt: skip
 
     def __enter__(self):
         self.load.start()
@@ -170,6 +173,8 @@ def main():
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--check-timeout", default="3s", help="of HAProxy's health checks (3s)")
     for name, value, text in [
+        ("chats", 40, "under way"),
+        ("characters", 20, "chosen by Zipf's law"),
         ("kills", 50, "times that a server is killed"),
         ("router-kills", 10, "times that the router is killed"),
         ("drains", 10, "times that a server is ended in peace"),

@@ -21,10 +21,11 @@ import urllib.request
 
 import chats
 import files
-from fleet import Router, free_ports
+from fleet import BALANCE_FACTOR, Peers, Router, free_ports
 
 EVENTS = ("join", "leave", "sudden", "edits")
 STEP = 5  # seconds from one minute that is looked at to the next
+PROMPT_TOKENS = "vllm:prefix_cache_queries_total"  # that a server was asked for
 TURNS = 12  # of a chat; then its user begins another
 
 
@@ -52,13 +53,11 @@ class Fleet:
     """Three places for servers, of which some run, with one store, and HAProxy before them."""
 
     def __init__(self, arguments, moves, running):
-        self.arguments, self.moves = arguments, moves
+        self.arguments = arguments
         self.folder = tempfile.TemporaryDirectory()
-        self.key = os.path.join(self.folder.name, "peer.key")
         os.mkdir(os.path.join(self.folder.name, "cards"))
-        with open(self.key, "wb") as file:
-            file.write(os.urandom(32))
         self.ports = free_ports(3)
+        self.peers = Peers(self.ports) if moves else None
         self.servers = {}
         for place in running:
             self.start(place)
@@ -73,10 +72,8 @@ class Fleet:
                    os.path.join(self.folder.name, "cards")]
         if self.arguments.model:
             command += ["--model", self.arguments.model]
-        if self.moves:
-            command += ["--peer-key", self.key, "--warm", str(self.arguments.characters)]
-            for other in set(range(3)) - {place}:
-                command += ["--peer", f"http://127.0.0.1:{self.ports[other]}"]
+        if self.peers:
+            command += [*self.peers.options(self.ports[place]), "--warm", str(self.arguments.characters)]
         self.servers[place] = subprocess.Popen(command, stdout=subprocess.DEVNULL)
 
     def leave(self, place):
@@ -84,10 +81,13 @@ class Fleet:
         server.send_signal(signal.SIGTERM)
         server.wait(120)
 
+    def of_each(self, name):
+        """A counter of each server that runs, by its place."""
+        texts = {place: get(self.ports[place], "/metrics") for place in self.servers}
+        return {place: sum(map(float, re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", text, re.M))) for place, text in texts.items()}
+
     def total(self, name):
-        """A counter's sum over the servers that run."""
-        text = "".join(get(self.ports[place], "/metrics") for place in self.servers)
-        return sum(float(value) for value in re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", text, re.M))
+        return sum(self.of_each(name).values())
 
     def close(self):
         self.router.kill()
@@ -232,6 +232,7 @@ def measure(arguments, event, moves):
         before = load.hit_rate(now - 2 * minute, now)
         usual = load.worst_minute(now - 2 * minute, now, minute)
         end = now + 2 * minute
+        asked = fleet.of_each(PROMPT_TOKENS)
         if event == "join":
             fleet.start(2)
         elif event == "leave":
@@ -242,7 +243,8 @@ def measure(arguments, event, moves):
             edit_all_the_time(fleet, load, arguments, end)
         time.sleep(max(0.0, end - time.monotonic()))
         worst = load.worst_minute(now, end, minute)
-        return {"before": before, "worst_minute_before": usual, "worst_minute": worst, "failed": load.failed,
+        loads = [tokens - asked.get(place, 0) for place, tokens in fleet.of_each(PROMPT_TOKENS).items()]
+        return {"load_most_over_mean": max(loads) * len(loads) / max(1, sum(loads)), "before": before, "worst_minute_before": usual, "worst_minute": worst, "failed": load.failed,
                 "requests": len(load.found), "moved_mib": fleet.total("kaiju_moved_in_bytes_total") / (1 << 20)}
 
 
@@ -276,25 +278,26 @@ def main():
     parser.add_argument("server", metavar="SERVER", help="the program kaiju-server")
     parser.add_argument("--model", metavar="FILE")
     parser.add_argument("--events", default=",".join(EVENTS), help="what happens, with commas between")
+    parser.add_argument("--moves-only", action="store_true", help="not the same without moves, beside it")
     parser.add_argument("--json", action="store_true")
     for name, value, text in [
         ("cache-mib", 64, "KV of each server"), ("characters", 60, "chosen by Zipf's law"),
         ("chats", 60, "under way at once"), ("at-once", 6, "most requests in flight"), ("rate", 4, "messages a second"),
         ("max-tokens", 12, "of a reply"), ("minute", 60, "seconds of a minute"), ("warm-up", 120, "seconds before"),
         ("edits", 300, "of the popular card, in two minutes"),
-        ("balance-factor", 125, "HAProxy's hash-balance-factor; 0: none"), ("seed", 1, "of the traffic"),
+        ("balance-factor", BALANCE_FACTOR, "HAProxy's hash-balance-factor; 0: none"), ("seed", 1, "of the traffic"),
     ]:
         parser.add_argument("--" + name, type=int, default=value, metavar="N", help=f"{text} ({value})")
     arguments = parser.parse_args()
-    rows = {}
+    rows, counted = {}, {}
     try:
         for event in arguments.events.split(","):
             if event not in EVENTS:
                 raise files.Refused(f"there is no event {event}: choose among {', '.join(EVENTS)}")
-            for moves in (True, False):
+            for moves in (True,) if arguments.moves_only else (True, False):
                 print(f"{event}, {'KV moves' if moves else 'without'} ...", file=sys.stderr)
                 rows[f"{event}, {'KV moves' if moves else 'without'}"] = measure(arguments, event, moves)
-        if "edits" in arguments.events:
+        if "edits" in arguments.events and not arguments.moves_only:
             counted = {name: count_edits(arguments, pinned) for name, pinned in
                        (("chats keep their version", True), ("all follow the newest", False))}
     except files.Refused as refused:
@@ -302,13 +305,13 @@ def main():
     if arguments.json:
         print(json.dumps(rows, indent=2))
         return
-    print(f"{'':<24}{'before':>9}{'its worst minute':>18}{'worst minute after':>20}{'failed':>8}{'moved MiB':>11}")
+    print(f"{'':<24}{'before':>9}{'its worst minute':>18}{'worst minute after':>20}{'load':>7}{'failed':>8}{'moved MiB':>11}")
     for name, row in rows.items():
         print(f"{name:<24}{100 * row['before']:>8.2f}%{100 * row['worst_minute_before']:>17.2f}%"
-              f"{100 * row['worst_minute']:>19.2f}%{row['failed']:>8}{row['moved_mib']:>11.1f}")
-    if "edits" in arguments.events:
-        for name, tokens in counted.items():
-            print(f"{arguments.edits} edits and messages, {name}: {tokens:,.0f} prompt tokens computed")
+              f"{100 * row['worst_minute']:>19.2f}%{row['load_most_over_mean']:>7.2f}{row['failed']:>8}{row['moved_mib']:>11.1f}")
+    print("load, after: prompt tokens of the busiest server, divided by the mean")
+    for name, tokens in counted.items():
+        print(f"{arguments.edits} edits and messages, {name}: {tokens:,.0f} prompt tokens computed")
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ def print_plan(machine, traffic, plan):
     line(
         "  the same, steps simulated",
         " / ".join(f"{plan['simulated'][name]:.0f}" for name in ("p50_ms", "p90_ms", "p99_ms")) + " ms",
+        beyond(traffic, plan["simulated"]),
     )
     line("speed of a reply", f"{busiest['tokens_per_second']:.0f} tokens/s", f"steps of {busiest['step_ms']:.1f} ms")
     line("  the same, steps simulated", f"{plan['simulated']['tokens_per_second']:.0f} tokens/s")
@@ -61,8 +62,14 @@ def lost_rows(machine, traffic, plan):
     return rows
 
 
+def beyond(traffic, simulated):
+    """Which limits of the traffic the simulated steps do not hold, where the formulas hold them."""
+    names = [name for name in ("p50_ms", "p99_ms") if simulated[name] > traffic[name]]
+    return "".join(f"{name[:3]} is beyond its limit of {traffic[name]:g} ms " for name in names).strip()
+
+
 def print_lost(rows):
-    print("\nmachines lost      first token, p50      p99      first limit that breaks")
+    print("\nmachines lost      first token, p50      p99      first limit that breaks, by the formulas")
     for row in rows:
         times = [f"{row[name]:,.0f} ms" if name in row else "none" for name in ("p50_ms", "p99_ms")]
         print(f"{row['lost']:>13}{times[0]:>22}{times[1]:>12}      {row['limit'] or 'all hold'}")

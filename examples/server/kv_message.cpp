@@ -77,7 +77,7 @@ class Writer {
     if (run[0].parent == BlockName())
       event.field("parent_block_hash").pack_nil();
     else
-      event.field("parent_block_hash").pack(run[0].parent.low);
+      hash(event.field("parent_block_hash"), run[0].parent);
     size_t tokens = 0;
     for (const CacheEvent& block : run) tokens += block.tokens.size();
     event.field("token_ids").pack_array(static_cast<uint32_t>(tokens));
@@ -96,8 +96,10 @@ class Writer {
   }
   void hashes(Struct& event, std::span<const CacheEvent> run) {
     event.field("block_hashes").pack_array(static_cast<uint32_t>(run.size()));
-    for (const CacheEvent& block : run) out_.pack(block.name.low);
+    for (const CacheEvent& block : run) hash(out_, block.name);
   }
+  // Always 8 bytes: llm-d reads no shorter integer as a hash, and then drops the whole message.
+  static void hash(msgpack::packer<msgpack::sbuffer>& out, const BlockName& name) { out.pack_fix_uint64(name.low); }
 
   static constexpr size_t kEventBytes = 256;  // about as many as one takes
 

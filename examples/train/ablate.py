@@ -86,6 +86,17 @@ def results(folder):
     return [json.loads(line) for name in sorted(os.listdir(folder)) if name.endswith(".jsonl") for line in open(os.path.join(folder, name))]
 
 
+def ended(result):
+    """The held-out loss as the table has it."""
+    return "%.3f" % result["held_out"] if math.isfinite(result["curve"][-1][1]) else "diverged"
+
+
+def beside(curve, other):
+    """Steps and differences of two curves, as far as both go: one that diverges ends early."""
+    other = dict(other)
+    return [(step, loss - other[step]) for step, loss in curve if math.isfinite(loss) and math.isfinite(other.get(step, math.nan))]
+
+
 def plot(args):
     import matplotlib
     matplotlib.use("Agg")
@@ -95,14 +106,15 @@ def plot(args):
     sizes, rates = [s for s in SIZES if any(r["size"] == s for r in found)], sorted({r["rate"] for r in found})
     figure, axes = plt.subplots(2 * len(rates), len(sizes), figsize=(5.2 * len(sizes), 5.4 * len(rates)), squeeze=False, sharex=True, sharey="row")
     names = [v for v in VARIANTS if any(r["variant"] == v for r in found)]
-    whole = {(r["size"], r["rate"]): dict(r["curve"]) for r in found if r["variant"] == "all"}
+    whole = {(r["size"], r["rate"]): r["curve"] for r in found if r["variant"] == "all"}
+    lowest = min(loss for r in found for _, loss in r["curve"][-1:] if math.isfinite(loss))
     for r in found:
         above, below = (axes[2 * rates.index(r["rate"]) + row][sizes.index(r["size"])] for row in (0, 1))
         style = {"label": r["variant"], "color": "C%d" % names.index(r["variant"]), "linestyle": "--" if "bf16" in r["variant"] else "-", "linewidth": 1}
         above.plot(*zip(*r["curve"]), **style)
         above.set_title("%s parameters, rates x %g" % (r["size"], r["rate"]), fontsize=9)
-        above.set_ylim(top=max(2 + min(r["curve"][-1][1] for r in found), 5.5))
-        below.plot(*zip(*((step, loss - whole[r["size"], r["rate"]][step]) for step, loss in r["curve"])), **style)
+        above.set_ylim(top=max(2 + lowest, 5.5))
+        below.plot(*zip(*beside(r["curve"], whole.get((r["size"], r["rate"]), ()))), **style)
         below.set_ylim(-0.08, 0.2)
     for axis in axes[-1]:
         axis.set_xlabel("step")
@@ -113,9 +125,9 @@ def plot(args):
     figure.savefig(os.path.join(args.out, "ablations.png"), dpi=110)
     print("| variant | " + " | ".join("%s, x %g" % (s, r) for s in sizes for r in rates) + " |")
     print("| --- |" + " --- |" * (len(sizes) * len(rates)))
-    values = {(r["variant"], r["size"], r["rate"]): r["held_out"] for r in found}
+    values = {(r["variant"], r["size"], r["rate"]): ended(r) for r in found}
     for v in names:
-        print("| %s | " % v + " | ".join("%.3f" % values[v, s, r] if (v, s, r) in values else "" for s in sizes for r in rates) + " |")
+        print("| %s | " % v + " | ".join(values.get((v, s, r), "") for s in sizes for r in rates) + " |")
 
 
 def main():

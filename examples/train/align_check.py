@@ -1,4 +1,5 @@
-"""Checks of swipes, of DPO and of the data mix; what needs PyTorch is left out without it. A few seconds."""
+"""Checks of swipes, of DPO, of the data mix and of what ablate.py says of models that diverge; what needs PyTorch is left out without it. Half a minute of a core."""
+import json
 import os
 import random
 import sys
@@ -7,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+import ablate
 import data_mix
 import swipes
 
@@ -37,6 +39,7 @@ def users():
                 f.write(swipes.line(card, turns, kept, swiped) + "\n")
         rows = list(swipes.read(path))
     check("lines without a preference are left out, and doubles too", len(rows) == 1 and rows[0]["swiped"] == [replies[1]])
+    check("a reply without punctuation at its end counts as cut", [swipes.is_whole(text) for text in ("Yes.", "Yes! ", "*nods*", "Yes, and", "Yes,")] == [True, True, True, False, False])
     check("a tie is half a win", swipes.win_rate("curious", [(card, said, "A.", "B."), (card, said, "A?", "B.")])[0] == 0.75)
 
 
@@ -68,6 +71,24 @@ def mix():
     check("gelu is the exact one", abs(float(data_mix.gelu(np.float32(1.0))) - 0.8413447) < 1e-5 and abs(float(data_mix.gelu(np.float32(-2.0))) + 0.0455003) < 1e-5)
 
 
+def diverging():
+    """One model diverges after 20 steps, the other does not."""
+    curve, short = [(10, 5.0), (20, 4.5), (30, 4.0)], [(10, 5.5), (20, float("nan"))]
+    check("curves are compared as far as both go", ablate.beside(curve, short) == [(10, -0.5)] == [(s, -d) for s, d in ablate.beside(short, curve)] and ablate.beside(curve, ()) == [])
+    check("a model that diverged has no loss in the table", ablate.ended({"curve": curve, "held_out": 4.1}) == "4.100" and ablate.ended({"curve": short, "held_out": 9.0}) == "diverged")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        print("no matplotlib here: the plot is not drawn")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, "results.jsonl"), "w") as f:
+            for variant, line in (("all", short), ("no virtual scalars", curve)):
+                f.write(json.dumps({"size": "0.6 M", "variant": variant, "rate": 4.0, "curve": line, "held_out": line[-1][1]}) + "\n")
+        ablate.plot(SimpleNamespace(results=folder, out=folder))
+        check("the plot is drawn", os.path.getsize(os.path.join(folder, "ablations.png")) > 0)
+
+
 def margins():
     """A step of DPO on a tiny int8 model raises the margin of its own pairs, and no more than text allows."""
     try:
@@ -80,13 +101,13 @@ def margins():
     import held
     import model
     torch.set_num_threads(1)
-    cfg = model.Config(vocab_size=64, d_model=64, n_heads=1, d_ff=128, context=64, pattern="SG", window=16)
-    dpo.LENGTH = 64
+    cfg = model.Config(vocab_size=64, d_model=64, n_heads=1, d_ff=128, context=128, pattern="SG", window=16)
+    dpo.LENGTH, dpo.REPLY = 64, 8
     with tempfile.TemporaryDirectory() as folder:
         path, prompts = os.path.join(folder, "model.safetensors"), os.path.join(folder, "prompts.json")
         export.write(path, model.quantise(model.new_masters(cfg, "cpu"), cfg))
         with open(prompts, "w") as f:
-            f.write('{"pieces": [], "rows": []}')
+            json.dump({"pieces": [], "rows": []}, f)
         d = dpo.Dpo(SimpleNamespace(model=path, prompts=prompts, seed=1, kinds=dpo.KINDS, hold=0.5), "cpu")
         r = np.random.default_rng(SEED)
         pairs = [("logged", r.integers(8, 64, 10).tolist(), r.integers(8, 64, 6).tolist(), r.integers(8, 64, 9).tolist(), 1.0) for _ in range(6)]
@@ -108,9 +129,45 @@ def margins():
         near = d.kl(d.weights(), text)
         d.go_back(1.0)
         check("going back lessens the KL, at last to 0", 0 < near < far and d.kl(d.weights(), text) == 0.0, far, near)
+        logged_pairs(dpo, folder, path)
+
+
+def logged_pairs(dpo, folder, path):
+    """A run on a log whose users keep one half of the vocabulary and swipe the other half away."""
+    r = np.random.default_rng(SEED)
+
+    def ids(first, last, count):
+        return r.integers(first, last, count).tolist()
+    rows = [{"card": "", "turns": [["user", "Hello."]], "ids": ids(8, 64, 12), "kept": ids(8, 36, 6) + [dpo.END], "swiped": [ids(36, 64, 6) + [dpo.END], ids(36, 64, 40)]} for _ in range(40)]
+    rows[0]["kept"] = ids(8, 36, 255) + [dpo.END]
+    rows.append({**rows[1], "ids": ids(8, 64, 56)})
+    prompts = os.path.join(folder, "logged.json")
+    with open(prompts, "w") as f:
+        json.dump({"pieces": ["\u2581w%s" % "abcdefgh"[i % 8] for i in range(64)], "rows": rows}, f)
+    for name in ("train", "val"):
+        r.integers(8, 64, 64 * 8).astype(np.uint16).tofile(os.path.join(folder, name + ".bin"))
+    with open(os.path.join(folder, "data.json"), "w") as f:
+        json.dump({"tokenizer_bytes": 0}, f)
+    args = SimpleNamespace(model=path, prompts=prompts, data=folder, out=os.path.join(folder, "out"), seed=1, kinds=("brief",), hold=0.1, length=64, held=900, held_text=4, rounds=3, sft_steps=2, steps=4, passes=1, pairs=16,
+                           fresh=8, texts=2, rate=0.2, most_kl=9.0, most_perplexity=1e4, seconds=None, context=64)
+    d = dpo.Dpo(args, "cpu")
+    check("prompts without room are left out, and longer replies are cut to theirs, without an END",
+          d.fit() == (1, 1) and len(d.rows) == 40 and len(d.rows[0]["kept"]) == 52 and dpo.END not in d.rows[0]["kept"])
+    tokens, [(first, last)] = d.sequences([(d.rows[1]["ids"], d.rows[1]["swiped"][1])])
+    check("a reply that was cut is not taught to end", tokens[0, first + 1:last + 1].tolist() == d.rows[1]["swiped"][1] and not tokens[0, last + 1:].any())
+    replies = d.sample(d.reference, d.rows)
+    check("a drawn reply has an END if it ended by itself", all(x.count(dpo.END) == (x[-1] == dpo.END) and (dpo.END in x or len(x) == dpo.REPLY) for x in replies) and any(dpo.END in x for x in replies))
+    dpo.Dpo.sample = lambda self, w, rows: [ids(8, 64, 6) for _ in rows]  # as if drawn, which takes long here
+    dpo.train_on(args)
+    with open(os.path.join(args.out, "report.json")) as f:
+        report = json.load(f)
+    rounds, before, after = report["rounds"], report["before"]["logged"], report["after"]["logged"]
+    check("a log's pairs are in a round of SFT and in one of DPO", [(x["kind"], x["logged"]) for x in rounds] == [("sft", True), ("dpo", True), ("dpo", False)] and rounds[0]["pairs"] == rounds[1]["pairs"] == 64)
+    check("held-out pairs of a log are measured, and follow", after["pairs"] == 16 and before["held_out_pairs"] == 0.5 and after["held_out_pairs"] > 0.9, after["held_out_pairs"])
 
 
 if __name__ == "__main__":
     users()
     mix()
+    diverging()
     margins()

@@ -2,16 +2,21 @@
 
     python3 check.py kernels      Triton kernels, interpreted, against numpy: forward ones to the bit
     python3 check.py gradients    backward.py against autograd over a straight-through model in float64
-    python3 check.py ranks        train.py in two processes against one, toy models"""
+    python3 check.py ranks        train.py in two processes against one, toy models
+    python3 check.py resume       train.py cut and resumed against the unbroken run, two processes, toy models"""
+import contextlib
+import io
 import json
 import math
 import os
-import subprocess
+import shutil
 import sys
 import tempfile
 
 if "kernels" in sys.argv:
     os.environ["TRITON_INTERPRET"] = "1"
+else:
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # train.py would take a GPU for each process
 try:
     import numpy as np
     import torch
@@ -29,6 +34,7 @@ import kernels
 import marks
 import model
 import ops
+import processes
 import safety
 import train
 
@@ -160,32 +166,92 @@ def check_gradients():
     return bad
 
 
+def write_data(folder):
+    """What train.py reads, of random tokens."""
+    rng = np.random.default_rng(0)
+    for name, size in (("train", 64 * 256), ("val", 256)):
+        rng.integers(8, 200, size).astype(np.uint16).tofile(os.path.join(folder, name + ".bin"))
+        rng.integers(0, 5, size).astype(np.uint8).tofile(os.path.join(folder, name + ".weights.bin"))
+        (rng.integers(0, 1 << 14, size) * (rng.random(size) < 0.1)).astype(np.uint16).tofile(os.path.join(folder, name + ".marks.bin"))
+    with open(os.path.join(folder, "data.json"), "w") as f:
+        json.dump({"loss_weight": [0.0, 0.1, 0.2, 1.0, 3.0]}, f)
+
+
+def train_toy(arguments, dies_in):
+    """Runs train.py, which saves its state after every second step, if it is time. dies_in: the number of a step, if any."""
+    step, train.SAVE_EVERY = train.Run.step, 2
+
+    def step_or_death(run, *given):
+        return sys.exit() if given[-1] == dies_in else step(run, *given)
+    sys.argv, train.Run.step = ["train.py", "--tiny", "--micro", "2", *arguments], step_or_death
+    with contextlib.redirect_stdout(io.StringIO()):
+        train.main()
+
+
+def trained(folder, out, ranks, *arguments, dies_in=None):
+    """The state and the log of a run of train.py in so many processes."""
+    out = os.path.join(folder, out)
+    processes.run(ranks, train_toy, ["--data", folder, "--out", out, *arguments], dies_in)
+    with open(os.path.join(out, "log.txt")) as log:
+        return torch.load(os.path.join(out, "state.pt"), weights_only=False), log.read()
+
+
 def check_ranks():
     """The two agree to the bit with each other, and with one process but for the order of sums, which the roundings magnify."""
-    bad, rng, start = 0, np.random.default_rng(0), model.new_masters(model.Config(**train.TINY), "cpu")
+    bad, start = 0, model.new_masters(model.Config(**train.TINY), "cpu")
     with tempfile.TemporaryDirectory() as folder:
-        for name, size in (("train", 64 * 256), ("val", 256)):
-            rng.integers(8, 200, size).astype(np.uint16).tofile(os.path.join(folder, name + ".bin"))
-            rng.integers(0, 5, size).astype(np.uint8).tofile(os.path.join(folder, name + ".weights.bin"))
-            (rng.integers(0, 1 << 14, size) * (rng.random(size) < 0.1)).astype(np.uint16).tofile(os.path.join(folder, name + ".marks.bin"))
-        with open(os.path.join(folder, "data.json"), "w") as f:
-            json.dump({"loss_weight": [0.0, 0.1, 0.2, 1.0, 3.0]}, f)
-        trainer = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "train.py"), "--data", folder, "--tiny", "--batch", "6", "--micro", "2", "--steps", "3"]
+        write_data(folder)
         for kind, more in (([], []), (["--twin"], []), ([], ["--tensor", "2"]), ([], ["--tensor", "2", "--shard"])):
-            def run(out, *processes):
-                out = os.path.join(folder, out + "".join(kind + more))
-                text = subprocess.run([sys.executable, *processes, *trainer, "--out", out, *kind, *(more if processes else [])], check=True, capture_output=True, text=True).stdout
-                return {k: v.double() for k, v in torch.load(os.path.join(out, "state.pt"), weights_only=False)["params"].items()}, text
-            (one, _), (two, text) = run("one"), run("two", "-m", "torch.distributed.run", "--nproc-per-node", "2", "--")
+            name = " ".join(["twin" if kind else "int8", *more])
+            (one, _), (two, text) = (trained(folder, "%s in %d" % (name, ranks), ranks, "--batch", "6", "--steps", "3", *kind, *(more if ranks > 1 else [])) for ranks in (1, 2))
+            one, two = ({k: v.double() for k, v in state["params"].items()} for state in (one, two))
             far = math.sqrt(sum((two[k] - one[k]).square().sum() for k in one) / sum((one[k] - start[k]).square().sum() for k in one))
             wrong = far > 0.05 or "models agree" not in text
             bad += wrong
-            print("%s: %s, %.2g of the way from one process%s" % (" ".join(["twin" if kind else "int8"] + more), "models agree" if "models agree" in text else "models DIFFER", far, "   WRONG" if wrong else ""))
+            print("%s: %s, %.2g of the way from one process%s" % (name, "models agree" if "models agree" in text else "models DIFFER", far, "   WRONG" if wrong else ""), flush=True)
+    return bad
+
+
+def differences(one, other, path=""):
+    """Where two states are not equal, to the bit."""
+    if isinstance(one, dict):
+        return [found for k in {**one, **other} if k != "elapsed" for found in differences(one.get(k), other.get(k), "%s/%s" % (path, k))]
+    same = one.dtype == other.dtype and torch.equal(one, other) if torch.is_tensor(one) and torch.is_tensor(other) else one == other
+    return [] if same else [path]
+
+
+def check_resume():
+    """A run that dies and is resumed ends with the bits of the unbroken run: its state, what its wires have lost, and its checkpoint."""
+    bad = 0
+    with tempfile.TemporaryDirectory() as folder:
+        write_data(folder)
+
+        def files(out):
+            state, *lost = (torch.load(os.path.join(folder, out, name), weights_only=False) for name in sorted(os.listdir(os.path.join(folder, out)), reverse=True) if name.endswith(".pt"))
+            with open(os.path.join(folder, out, "model.safetensors"), "rb") as f:
+                return {**state, "lost": dict(enumerate(lost)), "model": f.read()}
+        fast, feedback = ["--batch", "3", "--exact-from", "1", "--steps", "4"], ["--wire", "squinch", "--feedback"]
+        for kind in ([], feedback, ["--ternary"], ["--shard"], ["--shard", "--ternary", *feedback]):
+            name = " ".join(kind) or "plain"
+            trained(folder, name, 2, *fast, *kind)
+            cut, _ = trained(folder, "cut", 2, *fast, "--save-minutes", "0", *kind, dies_in=3)
+            _, text = trained(folder, "cut", 2, *fast, "--resume", *kind)
+            found = differences(files(name), files("cut"))
+            wrong = found or cut["done"] != 2 or "feedback begins anew" in text
+            bad += bool(wrong)
+            print("%s: resumed after %d steps, %s%s" % (name, cut["done"], " ".join(found) + " DIFFER" if found else "the bits of the unbroken run", "   WRONG" if wrong else ""), flush=True)
+            shutil.rmtree(os.path.join(folder, "cut"))
+        for ranks in (1, 3):
+            shutil.copytree(os.path.join(folder, name), os.path.join(folder, str(ranks)))
+            _, text = trained(folder, str(ranks), ranks, *fast, "--resume", *kind)
+            wrong = "feedback begins anew" not in text
+            bad += wrong
+            print("in %d processes instead of 2: feedback begins anew, and the log %s" % (ranks, "does not say so   WRONG" if wrong else "says so"), flush=True)
     return bad
 
 
 if __name__ == "__main__":
-    checks = {"kernels": check_kernels, "gradients": check_gradients, "ranks": check_ranks}
+    checks = {"kernels": check_kernels, "gradients": check_gradients, "ranks": check_ranks, "resume": check_resume}
     if len(sys.argv) != 2 or sys.argv[1] not in checks:
         sys.exit(__doc__)
     sys.exit(bool(checks[sys.argv[1]]()))

@@ -3,12 +3,11 @@
     python3 check_wire.py numpy     the statements by themselves: no PyTorch
     python3 check_wire.py torch     PyTorch, and on a GPU CUDA, against numpy, byte for byte
     python3 check_wire.py ranks     sums of two processes, hooks of DistributedDataParallel and of both FSDPs (gloo, or NCCL on two GPUs)
-    python3 check_wire.py sharded   masters divided among one, two and three processes; what goes on from a saved state
+    python3 check_wire.py sharded   masters divided among one, two and three processes; their export, and what goes on from a saved state
     python3 check_wire.py speed     codecs on a GPU, beside a copy"""
 import os
 import subprocess
 import sys
-from types import SimpleNamespace
 
 try:
     import numpy as np
@@ -162,6 +161,7 @@ def ranks_main():
 
 
 def check_hooks(torch, dist, wire, device, rank):
+    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
     from torch.nn.parallel import DistributedDataParallel
     bad, data = 0, torch.randn(2, 16, 32, generator=torch.Generator().manual_seed(SEED)).to(device)
@@ -170,7 +170,15 @@ def check_hooks(torch, dist, wire, device, rank):
         torch.manual_seed(SEED)
         return torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.GELU(), torch.nn.Linear(64, 8)).to(device)
 
+    def divided(model, by):
+        """By fully_shard, each layer for itself."""
+        for part in (*model, model):
+            fully_shard(part, mesh=init_device_mesh(device.type, (2,)))
+        wire.reduce_scatter_by(by, model)
+        return model
+
     def gradients(model):
+        model.zero_grad()
         model(data[rank]).square().mean().backward()
         return [p.grad.full_tensor() if hasattr(p.grad, "full_tensor") else p.grad for p in model.parameters()]
     plain = torch.cat([g.flatten() for g in gradients(DistributedDataParallel(net()))])
@@ -179,10 +187,7 @@ def check_hooks(torch, dist, wire, device, rank):
         ddp.register_comm_hook(wire.Wire(name), wire.ddp_hook)
         far = float((torch.cat([g.flatten() for g in gradients(ddp)]) - plain).norm() / plain.norm())
         bad += say("rank %d: DDP with %s, %.4f away" % (rank, name, far), far < most)
-        sharded = net()
-        fully_shard(sharded)
-        sharded.set_custom_reduce_scatter(wire.WireReduceScatter(wire.Wire(name)))
-        far = float((torch.cat([g.flatten() for g in gradients(sharded)]) - plain).norm() / plain.norm())
+        far = float((torch.cat([g.flatten() for g in gradients(divided(net(), wire.Wire(name)))]) - plain).norm() / plain.norm())
         bad += say("rank %d: fully_shard with %s, %.4f away" % (rank, name, far), far < most)
         if device.type != "cuda":
             continue  # FullyShardedDataParallel needs a GPU
@@ -194,6 +199,44 @@ def check_hooks(torch, dist, wire, device, rank):
         dist.all_gather_into_tensor(everything, flat)
         far = float((everything[:len(plain)] - plain).norm() / plain.norm())
         bad += say("rank %d: FSDP with %s, %.4f away" % (rank, name, far), far < most)
+
+    class Sum(torch.nn.Sequential):
+        """Two equal layers, the gradients of one 100 times those of the other. In the first step DDP has one bucket of both. From then on
+        its first bucket is the second layer, whose gradients come first."""
+
+        def __init__(self):
+            torch.manual_seed(SEED)
+            super().__init__(*(torch.nn.Linear(32, 32, bias=False, device=device) for _ in range(2)))
+
+        def forward(self, x):
+            return self[0](x) + self[1](0.01 * x)
+    plain = gradients(DistributedDataParallel(Sum()))
+    for way in ("DDP", "fully_shard"):
+        made = wire.Wire("squinch", feedback=True)
+        if way == "DDP":
+            model = DistributedDataParallel(Sum(), bucket_cap_mb=1e-3)
+            model.register_comm_hook(made, wire.ddp_hook)
+        else:
+            model = divided(Sum(), made)
+        steps = [[g.clone() for g in gradients(model)] for _ in range(20)]
+        for layer, truth in enumerate(plain):
+            far = float((sum(step[layer] for step in steps) / len(steps) - truth).norm() / truth.norm())
+            bad += say("rank %d: %s, feedback, mean of layer %d %.4f away, %.0e long" % (rank, way, layer, far, truth.norm()), far < 0.02)
+        lost = sum(x.numel() for x in made.lost.values())
+        bad += say("rank %d: %s, feedback of %d values for %d" % (rank, way, lost, 2 * 32 * 32), lost <= 6 * wire.GROUP)
+
+    def refused(what, words):
+        try:
+            what()
+        except ValueError as error:
+            return words in str(error)
+        return False
+    bad += say("rank %d: FSDP's hook refuses feedback" % rank, refused(lambda: wire.fsdp_hook(wire.Wire("squinch", True), None, None), "fully_shard"))
+    model = divided(net(), wire.Wire("squinch"))
+    model[0].set_gradient_divide_factor(4.0)
+    bad += say("rank %d: fully_shard refuses another factor than a mean's" % rank, refused(lambda: gradients(model), "set_gradient_divide_factor"))
+    alone, part = dist.new_subgroups(1)[0], torch.zeros(8, device=device)
+    bad += say("rank %d: fully_shard refuses another group than the wire's" % rank, refused(lambda: wire.WireReduceScatter(wire.Wire("squinch"))(part, part, alone, dist.ReduceOp.SUM), "group="))
     return bad
 
 
@@ -213,58 +256,63 @@ def compare_speed(torch, dist, wire, rank):
 
 
 def check_ranks():
-    return subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29517", os.path.abspath(__file__), "rank"]).returncode
+    return subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", os.path.abspath(__file__), "rank"]).returncode
 
 
-def sharded_main():
-    """Takes steps with gradients of a seed; saves what came of it. argv: what to write, [what to go on from]."""
+def take_steps(path, start, in_steps):
+    """Three steps of divided masters with gradients of a seed: from a state, if one is given, to the state that is written."""
     import torch
     import torch.distributed as dist
 
+    import export
     import model
-    import sharded
     import train
-    import wire
-    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     dist.init_process_group("gloo")
-    cfg = model.Config(**{**train.TINY, "vocab_size": 256, "pattern": "SGS"})
-    params, begin = model.new_masters(cfg, "cpu"), 0
-    state = torch.load(sys.argv[3], weights_only=False) if len(sys.argv) > 3 else None
-    if state:
-        params, begin = state["params"], state["done"]
-    in_steps, format_ = "steps" in sys.argv[2], "squinch" if "squinch" in sys.argv[2] else "fp32"
-    masters = sharded.Masters(params, wire.Wire(format_), in_steps)
-    if state:
-        masters.resume(state["optimiser"], SimpleNamespace(**state["pinned"]) if in_steps else None)
+    rank, ranks, begin = dist.get_rank(), dist.get_world_size(), 0
+    run = train.Run(model.Config(**{**train.TINY, "vocab_size": 256, "pattern": "SGS"}), "cpu", False)
+    if in_steps:
+        run.pin()
+    if start:
+        state = torch.load(start, weights_only=False)
+        run.begin_with(state["params"])
+        run.optimiser.load(state["optimiser"])
+        begin = state["done"]
+        if in_steps:
+            run.pinned.load(state["pinned"])
+    shapes = {k: v.shape for k, v in run.params.items()}
+    run.shard()
     for step in range(begin, begin + 3):
-        whole = {k: torch.randn(v.shape, generator=torch.Generator().manual_seed(step * 100 + i)) for i, (k, v) in enumerate(params.items())}
+        whole = {k: torch.randn(shape, generator=torch.Generator().manual_seed(step * 100 + i)) for i, (k, shape) in enumerate(shapes.items())}
         parts = {k: v * (0.25 if rank == 0 else 0.75 / (ranks - 1)) if ranks > 1 else v for k, v in whole.items()}
-        masters.step(parts, 0.05)
-    w = model.quantise(masters.params(), cfg, None, masters)
-    bad = not train.agree([w.embed.weight, *(m.weight for m in w.matrices.values())])
-    params, optimiser = masters.whole()
+        run.masters.step(parts, 0.05)
+    w, state = run.weights(), run.state()
+    assert train.agree([w.embed.weight, *(m.weight for m in w.matrices.values())]), "the weights of the processes differ"
+    run.collect()
+    last, exported = export.tensors(w), export.tensors(run.weights())
+    other = [name for name in last if not np.array_equal(last[name][1], exported[name][1])]
+    assert not other, "not exported as in the last step: " + ", ".join(other)
     if rank == 0:
-        torch.save({"params": params, "optimiser": optimiser, "done": begin + 3, "pinned": {"weight": masters.weight, "scale": masters.scale}, "sent": masters.sent, "whole": masters.whole_sent, "mid": w.clips["mid"]}, sys.argv[2])
-    dist.destroy_process_group()
-    return bad
+        torch.save({**state, "done": begin + 3}, path)
 
 
 def check_sharded():
     import tempfile
 
     import torch
+
+    import processes
+    import train  # noqa: F401  here, because it takes long, and not in each process
     with tempfile.TemporaryDirectory() as folder:
-        def run(ranks, name, *after):
+        def run(ranks, name, start=None):
             path = os.path.join(folder, name)
-            subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", "29518", os.path.abspath(__file__), "sharded_rank", path, *(os.path.join(folder, a) for a in after)],
-                           check=True, capture_output=True)
+            processes.run(ranks, take_steps, path, start and os.path.join(folder, start), "steps" in name)
             return torch.load(path, weights_only=False)
 
         def far(a, b):
             return max(float((a["params"][k] - b["params"][k]).abs().max() / a["params"][k].abs().max()) for k in a["params"])
         bad, one, two, three = 0, run(1, "one"), run(2, "two"), run(3, "three")
         for name, other in (("two", two), ("three", three)):
-            bad += say("%s processes are %.1e from one, and their weights agree" % (name, far(one, other)), far(one, other) < 5e-4)
+            bad += say("%s processes are %.1e from one, their weights agree, and are exported" % (name, far(one, other)), far(one, other) < 5e-4)
         for kind in ("", "_steps"):
             run(2, "first" + kind)
             again = run(2, "second" + kind, "first" + kind)
@@ -297,14 +345,19 @@ def check_speed():
     x, error = torch.randn(1, n, device="cuda"), torch.zeros(1, n, device="cuda")
     other = torch.empty_like(x)
     data = wire.squinch_encode(x)
-    four = data.view(-1)[:data.numel() // 4 // 4096 * 4 * 4096].view(4, -1)
     four = torch.cat([wire.squinch_encode(x[:, :n // 4]) for _ in range(4)])
     weight, scale = torch.zeros(n // 4096, 4096, dtype=torch.int8, device="cuda"), torch.ones(n // 4096, device="cuda")
     steps = ternary.advance(x.view_as(weight), scale, weight)[0]
     print("%s, %d values" % (torch.cuda.get_device_name(), n))
     copy = None
-    for name, what, size in (("copy of float32", lambda: other.copy_(x), 8 * n), ("squinch encode", lambda: wire.squinch_encode(x), 4.75 * n), ("squinch encode, feedback", lambda: wire.squinch_encode(x, error), 12.75 * n),
-                             ("squinch decode", lambda: wire.squinch_decode(data), 4.75 * n), ("squinch decode, sum of 4", lambda: wire.squinch_decode(four), n), ("ternary step", lambda: ternary.advance(x.view_as(weight), scale, weight), 6.2 * n), ("ternary add", lambda: ternary.add(steps, weight), 2.2 * n)):
+    for name, what, moved in (("copy of float32", lambda: other.copy_(x), (x, other)),  # moved: what is read, and what is written
+                              ("squinch encode", lambda: wire.squinch_encode(x), (x, data)),
+                              ("squinch encode, feedback", lambda: wire.squinch_encode(x, error), (x, error, error, data)),
+                              ("squinch decode", lambda: wire.squinch_decode(data), (data, other)),
+                              ("squinch decode, sum of 4", lambda: wire.squinch_decode(four), (four, other[:, :n // 4])),
+                              ("ternary step", lambda: ternary.advance(x.view_as(weight), scale, weight), (x, weight, weight, steps)),
+                              ("ternary add", lambda: ternary.add(steps, weight), (steps, weight, weight))):
+        size = sum(t.numel() * t.element_size() for t in moved)
         seconds = timed(torch, what)
         speed = size / seconds
         copy = copy or speed
@@ -313,7 +366,7 @@ def check_speed():
 
 
 if __name__ == "__main__":
-    checks = {"numpy": check_numpy, "torch": check_torch, "ranks": check_ranks, "rank": ranks_main, "sharded": check_sharded, "sharded_rank": sharded_main, "speed": check_speed}
+    checks = {"numpy": check_numpy, "torch": check_torch, "ranks": check_ranks, "rank": ranks_main, "sharded": check_sharded, "speed": check_speed}
     if len(sys.argv) < 2 or sys.argv[1] not in checks:
         sys.exit(__doc__)
     sys.exit(bool(checks[sys.argv[1]]()))

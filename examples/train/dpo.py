@@ -1,12 +1,12 @@
 """Alignment of the int8 model on swipes: online DPO (Rafailov et al. 2023), every forward pass the contract's.
 
     python3 dpo.py prompts --model MODEL --count 4000 --out prompts.json                   cards and turns of the generator (needs sentencepiece)
-    python3 dpo.py prompts --model MODEL --log swipes.jsonl --out prompts.json             or of a log: its pairs are trained on first
+    python3 dpo.py prompts --model MODEL --log swipes.jsonl --out prompts.json             or of a log, with its pairs
     python3 dpo.py train --model MODEL --prompts prompts.json --data DATA --out RUN        MODEL: a checkpoint of train.py
 
-Each round the model answers prompts several times, users swipe (simulated ones, swipes.py; logged ones are a round of their own), and each kept reply is
-set against those swiped away. What is modified: who goes back to an earlier reply after all others liked none of them much, so that the pairs of such a swipe
-count as one; the first round is SFT on kept replies; the loss of a kept reply counts beside the margin, so that
+The first round is SFT on kept replies, the others are DPO. In a round the model answers prompts several times, simulated users swipe (swipes.py), and each
+kept reply is set against those swiped away. Where prompts come of a log, the first two rounds are about its pairs instead. What is modified: who goes back to
+an earlier reply after all others liked none of them much, so that the pairs of such a swipe count as one (a log does not tell it); the loss of a kept reply counts beside the margin, so that
 both replies cannot become unlikely together; in every step the model is held to the one it began as on text of DATA, by the KL of its next tokens (held.py); and
 KL and perplexity on held-out text are bounded: when one passes its bound, the weights go back a part of the way. No step needs a backward pass of its own: the gradient of DPO is that of
 cross-entropy whose weight is beta * sigmoid(-margin) for kept replies and its negative for others."""
@@ -28,13 +28,14 @@ KINDS = swipes.KINDS
 
 
 def prompts(args):
-    """Rows {"card", "turns", "ids"}; logged rows also "kept" and "swiped", as ids. The pieces of the vocabulary go along, for replies become text again."""
+    """Rows {"card", "turns", "ids"}; logged rows also "kept" and "swiped", as ids. The pieces of the vocabulary go along, for replies become text again.
+    A reply's last id is END if it ended by itself."""
     import sentencepiece
 
     import export
     import persona
     sp = sentencepiece.SentencePieceProcessor(model_proto=export.read(args.model)[1]["tokenizer"].tobytes())
-    rows, n = [], 0
+    rows, n, log = [], 0, list(swipes.read(args.log)) if args.log else []
 
     def add(card, turns, **more):
         ids = [1, CARD] + sp.encode(card) + [END]
@@ -44,8 +45,11 @@ def prompts(args):
         if len(ids) + REPLY + 1 <= LENGTH:
             rows.append({"card": card, "turns": turns, "ids": ids, **more})
 
-    for row in swipes.read(args.log) if args.log else ():
-        add(row["card"], row["turns"], kept=sp.encode(row["kept"]), swiped=[sp.encode(s) for s in row["swiped"]])
+    def reply(text):
+        return sp.encode(text) + [END] * swipes.is_whole(text)
+
+    for row in log:
+        add(row["card"], row["turns"], kept=reply(row["kept"]), swiped=[reply(s) for s in row["swiped"]])
     while not args.log and len(rows) < args.count:
         s = persona.sample(args.seed, 20_000_000 + n)
         r, n = random.Random(n), n + 1
@@ -53,7 +57,7 @@ def prompts(args):
         if asked:
             add(s["name"] + "\n" + s["card"], [(role, text) for role, text, _ in s["turns"][:r.choice(asked) + 1]])
     json.dump({"pieces": [sp.id_to_piece(i) if not sp.is_control(i) else "" for i in range(sp.get_piece_size())], "rows": rows}, open(args.out, "w"))
-    print(len(rows), "prompts")
+    print(len(rows), "prompts" + (", %d more of the log are too long" % (len(log) - len(rows)) if args.log else ""))
 
 
 class Dpo:
@@ -80,6 +84,17 @@ class Dpo:
         self.pieces, self.rows = saved["pieces"], saved["rows"]
         self.random, self.kinds, self.hold = random.Random(args.seed), args.kinds, args.hold
 
+    def fit(self):
+        """Leaves out prompts without room for a reply. Cuts a log's replies to their room; what is cut has no END. Returns how many of both."""
+        count, cut = len(self.rows), 0
+        self.rows = [row for row in self.rows if len(row["ids"]) + REPLY + 1 <= LENGTH]
+        for row in self.rows:
+            if "kept" in row:
+                room = LENGTH - len(row["ids"])
+                cut += sum(len(reply) > room for reply in (row["kept"], *row["swiped"]))
+                row["kept"], row["swiped"] = row["kept"][:room], [reply[:room] for reply in row["swiped"]]
+        return count - len(self.rows), cut
+
     def weights(self, params=None):
         return self.model.quantise(params or self.run.params, self.run.cfg, self.run.ropes)
 
@@ -88,7 +103,7 @@ class Dpo:
 
     # ------------------------------------------------------------ replies
     def sample(self, w, rows, temperature=0.9, at_once=1536):
-        """One reply (ids) to each row."""
+        """One reply to each row: ids, with END behind those that ended by themselves."""
         import evaluate
         torch = self.torch
         self.run.w, out = w, [None] * len(rows)
@@ -101,8 +116,8 @@ class Dpo:
             def choose(last):
                 best, ids = (last / temperature).topk(40)
                 return ids.gather(1, torch.multinomial(best.softmax(-1), 1))[:, 0]
-            for j, reply in zip(some, evaluate.generate(self.run, batch, choose)):
-                out[j] = reply[:REPLY]
+            for j, reply in zip(some, evaluate.generate(self.run, batch, choose, REPLY)):
+                out[j] = reply + [END] * (len(reply) < REPLY)
         return out
 
     def log_probability(self, w, tokens, spans):
@@ -112,6 +127,10 @@ class Dpo:
         first, last = (self.torch.tensor(x, device=loss.device)[:, None] for x in zip(*spans))
         return -(loss * ((at >= first) & (at < last))).sum(1)
 
+    def gain(self, w, tokens, spans):
+        """By how much w's log-probability of each reply is above the reference's."""
+        return self.log_probability(w, tokens, spans) - self.log_probability(self.reference, tokens, spans)
+
     def targets(self, tokens):
         return self.torch.nn.functional.pad(tokens[:, 1:], (0, 1))
 
@@ -119,15 +138,14 @@ class Dpo:
         """tokens [n, LENGTH] and spans of (prompt ids, reply ids)."""
         tokens, spans = np.zeros((len(pairs), LENGTH), np.int64), []
         for row, (prompt, reply) in zip(tokens, pairs):
-            ids = prompt + reply + [END]
+            ids = prompt + reply
             row[:len(ids)] = ids
             spans.append((len(prompt) - 1, len(ids) - 1))
         return self.torch.from_numpy(tokens).to(self.device), spans
 
     # ------------------------------------------------------------ preferences
-    def online(self, w, count):
-        """Preferences of a simulated user of each kind about this model's replies to prompts."""
-        rows = self.random.sample(self.training, min(count, len(self.training)))
+    def online(self, w, rows):
+        """Preferences of a simulated user of each kind about this model's replies to the prompts of rows."""
         replies = list(zip(*[self.sample(w, rows) for _ in range(REPLIES)]))
         found = []
         for row, some in zip(rows, replies):
@@ -138,8 +156,8 @@ class Dpo:
                 found += [(kind, row["ids"], some[kept], some[i], weight) for i in swiped if texts[i] != texts[kept]]
         return found
 
-    def logged(self):
-        return [("logged", row["ids"], row["kept"], s, 1.0) for row in self.training if "kept" in row for s in row["swiped"]]
+    def logged(self, rows):
+        return [("logged", row["ids"], row["kept"], s, 1.0) for row in rows if "kept" in row for s in row["swiped"] if s != row["kept"]]
 
     # ------------------------------------------------------------ steps
     def step(self, pairs, text, factor, sft):
@@ -153,8 +171,7 @@ class Dpo:
         other, other_spans = self.sequences([(pair[1], pair[3]) for pair in pairs])
         count = [pair[4] for pair in pairs]
         with torch.no_grad():
-            gain = [self.log_probability(w, t, s) - self.log_probability(self.reference, t, s) for t, s in ((kept, kept_spans), (other, other_spans))]
-            margin = BETA * (gain[0] - gain[1])
+            margin = BETA * (self.gain(w, kept, kept_spans) - self.gain(w, other, other_spans))
             pull = torch.zeros_like(margin) if sft else BETA * torch.sigmoid(-margin)
             own = [1.0 / max(1, last - first) * (1.0 if sft else KEPT) for first, last in kept_spans]
             for tokens, spans, sign in ((kept, kept_spans, 1), (other, other_spans, -1))[:1 if sft else 2]:
@@ -189,20 +206,20 @@ class Dpo:
 
     # ------------------------------------------------------------ measures
     def measure(self, w, base):
-        """For each kind on held-out prompts: share of replies that users like better than the reference's; share of held-out pairs whose kept reply
-        gained more probability than the swiped one."""
+        """For each kind on held-out prompts: share of replies that users like better than the reference's; and for each kind and the log: share of
+        held-out pairs whose kept reply gained more probability than the swiped one."""
         report, mine = {}, self.sample(w, self.held)
         for kind in self.kinds:
             rows = [(row["card"], row["turns"][-1][1], self.text(a), self.text(b)) for row, a, b in zip(self.held, mine, base)]
             rate, error = swipes.win_rate(kind, rows)
             report[kind] = {"win_rate": round(rate, 4), "standard_error": round(error, 4)}
+        for kind in (*self.kinds, "logged"):
             pairs = [p for p in self.held_pairs if p[0] == kind][:600]
-            with self.torch.no_grad():
-                gains = []
-                for which in (2, 3):
-                    tokens, spans = self.sequences([(p[1], p[which]) for p in pairs])
-                    gains.append(self.log_probability(w, tokens, spans) - self.log_probability(self.reference, tokens, spans))
-            report[kind]["held_out_pairs"] = round(float(((gains[0] > gains[1]).float() + 0.5 * (gains[0] == gains[1]).float()).mean()), 4)
+            if pairs:
+                with self.torch.no_grad():
+                    kept, other = (self.gain(w, *self.sequences([(p[1], p[which]) for p in pairs])) for which in (2, 3))
+                    right = (kept > other).float() + 0.5 * (kept == other).float()
+                report.setdefault(kind, {}).update(held_out_pairs=round(float(right.mean()), 4), pairs=len(pairs))
         report["words"] = round(float(np.mean([len(swipes.words(self.text(r))) for r in mine])), 2)
         return report, mine
 
@@ -224,9 +241,10 @@ def train_on(args):
     torch.manual_seed(args.seed)
     d, began = Dpo(args, device), time.time()
     say = functools.partial(print, flush=True)
-    d.rows = [row for row in d.rows if len(row["ids"]) + REPLY + 1 <= LENGTH]
+    say("%d prompts are too long and left out, %d logged replies are cut" % d.fit())
     d.random.shuffle(d.rows)
-    d.held, d.training = d.rows[:args.held], d.rows[args.held:]
+    held = min(args.held, len(d.rows) // 5)
+    d.held, d.training = d.rows[:held], d.rows[held:]
 
     def text(name):
         x = np.fromfile(os.path.join(args.data, name + ".bin"), np.uint16).astype(np.int64)
@@ -237,10 +255,7 @@ def train_on(args):
     anchor, val = text("train"), text("val")[:2 * args.held_text].to(device)
     val, bound = val[::2], val[1::2]  # what is reported, and by what the run is bounded
     base = d.sample(d.reference, d.held)
-    pool = d.training
-    d.training = d.held
-    d.held_pairs = d.online(d.reference, len(d.held))
-    d.training = pool
+    d.held_pairs, logged = d.logged(d.held) + d.online(d.reference, d.held), d.logged(d.training)
     begun, most = d.perplexity(d.reference, bound), 1 + args.most_perplexity / 100
     report = {"before": d.measure(d.reference, base)[0], "perplexity_before": round(d.perplexity(d.reference, val), 4)}
     say("%d prompts, %d held out with %d pairs; before: %s, perplexity %.3f, %.0f s" % (len(d.training), len(d.held), len(d.held_pairs), report["before"], report["perplexity_before"], time.time() - began))
@@ -248,7 +263,8 @@ def train_on(args):
     all_steps = args.sft_steps + args.steps * (args.rounds - 1)
     for number in range(args.rounds):
         w, start, steps = d.weights(), time.time(), args.steps if number else args.sft_steps
-        pairs = (d.logged() if number == 0 else []) or d.online(w, min(args.fresh, steps * args.pairs))
+        of_log = bool(logged) and number < 2
+        pairs = logged if of_log else d.online(w, d.random.sample(d.training, min(args.fresh, steps * args.pairs, len(d.training))))
         d.random.shuffle(pairs)
         steps, answered = min(steps, -(-len(pairs) * args.passes // args.pairs)), time.time()
         for n in range(steps):
@@ -264,7 +280,7 @@ def train_on(args):
             d.go_back(0.1)
             w, back = d.weights(), back + 1
             kl, perplexity = d.kl(w, bound[:32]), d.perplexity(w, bound)
-        log.append({"round": number, "kind": "sft" if number == 0 else "dpo", "pairs": len(pairs), "steps": steps, "rate": rate, "loss": round(loss, 4), "margins_above_0": round(right, 3), "kl": round(kl, 5), "back": back,
+        log.append({"round": number, "kind": "sft" if number == 0 else "dpo", "logged": of_log, "pairs": len(pairs), "steps": steps, "rate": rate, "loss": round(loss, 4), "margins_above_0": round(right, 3), "kl": round(kl, 5), "back": back,
                     "kl_before": round(far[0], 5), "perplexity_rose_before": round(far[1] / begun, 4), "perplexity": round(d.perplexity(w, val), 4), "seconds": [round(answered - start, 1), round(time.time() - answered, 1)]})
         if number:
             rate *= 2 if not back and kl < args.most_kl / 4 else 0.5 if back > 6 else 1
@@ -289,19 +305,19 @@ def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = a.add_subparsers(dest="command", required=True)
     p = commands.add_parser("prompts", help="what the model is asked")
-    p.add_argument("--log", help="lines of kaiju-chat --swipe-log")
+    p.add_argument("--log", help="lines of --swipe-log, of kaiju-chat or kaiju-server")
     p.add_argument("--count", type=int, default=4000)
     t = commands.add_parser("train", help="rounds of SFT and DPO")
     t.add_argument("--prompts", required=True)
     t.add_argument("--data", required=True, help="folder of data.py build, for the text beside")
-    t.add_argument("--rounds", type=int, default=8, help="the first one is SFT")
+    t.add_argument("--rounds", type=int, default=8, help="the first one is SFT; of a log's pairs the first two are made, so that 2 is the log alone")
     t.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="of simulated users")
     t.add_argument("--sft-steps", type=int, default=12, help="of the first round")
     t.add_argument("--steps", type=int, default=40, help="of a round, at most: pairs come --passes times")
     t.add_argument("--passes", type=int, default=1)
     t.add_argument("--fresh", type=int, default=1300, help="prompts that are answered anew each round")
     t.add_argument("--length", type=int, default=LENGTH, help="tokens of a sequence; longer prompts are left out")
-    t.add_argument("--held", type=int, default=900, help="prompts held out")
+    t.add_argument("--held", type=int, default=900, help="prompts held out, a fifth of all at most")
     t.add_argument("--held-text", type=int, default=256, help="sequences of held-out text")
     t.add_argument("--pairs", type=int, default=128, help="a step")
     t.add_argument("--texts", type=int, default=32, help="sequences of text a step")

@@ -77,8 +77,9 @@ def prompt(item, encode):
 
 
 @torch.no_grad()
-def generate(run, prompts, choose=lambda logits: logits.argmax(-1)):
-    """Replies (lists of ids) to a batch of prompts, padded at their ends to one length; greedy unless `choose` is another."""
+def generate(run, prompts, choose=lambda logits: logits.argmax(-1), most=REPLY):
+    """Replies (lists of ids) to a batch of prompts, padded at their ends to one length; greedy unless `choose` is another. A reply of `most` tokens was
+    cut; a shorter one ended by itself."""
     cfg, device = run.cfg, run.device
     lengths = torch.tensor([len(p) for p in prompts], device=device)
     t = -(-int(lengths.max()) // attention.BLOCK) * attention.BLOCK
@@ -87,13 +88,13 @@ def generate(run, prompts, choose=lambda logits: logits.argmax(-1)):
         row[:len(p)] = torch.tensor(p)
     a, kv = hidden(run, tokens.to(device))
     rows = torch.arange(len(prompts), device=device)
-    cache = attention.Cache(lengths.clone(), t + REPLY)
+    cache = attention.Cache(lengths.clone(), t + most)
     for slot, (k, v) in kv.kv.items():
         cache.fill(slot, k, v)
     last = logits(run, a.view(len(prompts), t, -1)[rows, lengths - 1])
     del a, kv
     out = []
-    for _ in range(REPLY):
+    for _ in range(most):
         token = choose(last)
         out.append(token)
         if run.is_twin:

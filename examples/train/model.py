@@ -161,7 +161,8 @@ def quantise(p, cfg, ropes=None, pinned=None):
     embed = matrix("embed", p["in_scalar"].exp()[0])
     embed.in_scalar, embed.out_scalar = p["in_scalar"].exp(), p["out_scalar"].exp()
     clips = {name: p[name].exp() for name in CLIPS}
-    clips["mid"] = clips["mid"] * matrices["up"].scalar * p["up"].square().sum((1, 2)).div(cfg.d_ff).sqrt()
+    squares = p["up_squares"] if "up_squares" in p else p["up"].square().sum((1, 2))  # of each layer, added up
+    clips["mid"] = clips["mid"] * matrices["up"].scalar * squares.div(cfg.d_ff).sqrt()
     head = matrix("classifier", p["classifier_scalar"].exp()[0]) if cfg.labels else None
     return Weights(cfg, matrices, embed, clips, ropes, head, p["classifier_bias"].detach() if head else None)
 

@@ -200,11 +200,10 @@ class Masters:
                              "second": {**second, **{k: state["second"][k] for k in self.small}}})
 
     def params(self):
-        """What model.quantise needs beside the weights: scalars, clips, and the length of the rows of `up`."""
-        up = self.plan.stacks(self.rank, self.flat).get("up")
-        lengths = torch.zeros(self.plan.shapes["up"][0], device=self.flat.device)
-        own = [index.start for name, index in self.plan.own[self.rank] if name == "up"]
-        if up is not None:
-            lengths[own] = up.square().sum((1, 2)).sqrt()
-        dist.all_reduce(lengths)
-        return {**self.small, "up": lengths[:, None, None]}
+        """What model.quantise needs beside the weights: scalars, clips, and the sums of the squares of `up`."""
+        squares = torch.zeros(self.plan.shapes["up"][0], device=self.flat.device)
+        if "up" in self.stacks:
+            own = [index.start for name, index in self.plan.own[self.rank] if name == "up"]
+            squares[own] = self.stacks["up"].square().sum((1, 2))
+        dist.all_reduce(squares)
+        return {**self.small, "up_squares": squares}

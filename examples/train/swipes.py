@@ -58,6 +58,11 @@ def read(path):
                 yield row
 
 
+def is_whole(text):
+    """Whether a logged reply ended by itself. A log does not say it, so that a text without punctuation at its end counts as cut."""
+    return re.search(r"[.!?…~*)\]\"'”’»。！？]\s*$", text) is not None
+
+
 def win_rate(kind, rows):
     """Share of rows (card, said, reply, other) where the user likes the reply better than the other one; a tie is half a win."""
     wins = [0.5 + 0.5 * ((a > b) - (a < b)) for a, b in ((score(kind, c, s, r), score(kind, c, s, o)) for c, s, r, o in rows)]

@@ -13,7 +13,7 @@ BEHIND = 0.02  # share of a matrix's weights
 ROWS = 0.05  # share of its rows
 LARGEST, FULL, LEAST = 64, 64.5, 56  # of a row in its scale's steps: at first; above which the scale grows; below which it shrinks
 FAR = 32, 127  # a row whose largest weight is outside is far from its scale; above it saturates
-NAMES = model.MATRICES + ("embed", "classifier")
+NAMES = model.MATRICES + ("embed",)  # every process quantises the classifier, which is small, anew in each step
 
 
 def pack(steps):
@@ -105,10 +105,10 @@ class Pinned:
                 self.renew(name, masters[name])
 
     def state(self):
-        return {"weight": self.weight, "scale": self.scale, "whole": self.whole, "sent": self.sent, "count": self.count}
+        return {k: getattr(self, k) for k in ("weight", "scale", "whole", "sent", "count", "lacking")}
 
     def load(self, state):
-        self.weight, self.scale, self.whole, self.sent, self.count = (state[k] for k in ("weight", "scale", "whole", "sent", "count"))
+        vars(self).update(state)
 
     def weights(self):
         return sum(w.numel() for w in self.weight.values())

@@ -7,7 +7,7 @@
     torchrun --nproc-per-node 2 -- train.py ... --steps 9100             the same on two GPUs of one host, each with half of every step
 
 RUN gets state.pt (masters, optimiser), progress.npy (the schedule as it went, for --like), log.txt, report.json, and of the int8 model
-model.safetensors, the checkpoint (docs/checkpoint.md)."""
+model.safetensors, the checkpoint (docs/checkpoint.md). With --feedback each process adds lost_RANK.pt, what its wire has lost."""
 import argparse
 import functools
 import json
@@ -33,6 +33,7 @@ import twin
 import wire
 
 TINY = dict(vocab_size=8192, d_model=64, n_heads=2, d_ff=128, context=256, pattern="SG", window=64, labels=safety.LABELS)
+SAVE_EVERY = 16  # steps, after which several processes ask the first one whether it is time to save: it alone looks at the clock
 
 
 def config(tiny):
@@ -60,6 +61,15 @@ def add_up(tensors, by=None):
     else:
         torch.distributed.all_reduce(flat)
     return [part.view(t.shape) for part, t in zip(flat.split([t.numel() for t in tensors]), tensors)]
+
+
+def told(value, device):
+    """What the first process holds for true, in every process."""
+    if not torch.distributed.is_initialized():
+        return value
+    answer = torch.tensor(float(value), device=device)
+    torch.distributed.broadcast(answer, 0)
+    return bool(answer)
 
 
 def agree(tensors):
@@ -190,17 +200,22 @@ class Run:
         """From now on each process has a part of the masters and of the optimiser's state."""
         self.masters = sharded.Masters(self.params, self.wire, bool(self.pinned))
         self.masters.resume(self.optimiser.state(), self.pinned)
+        if self.pinned:
+            self.pinned.weight, self.pinned.scale = self.masters.weight, self.masters.scale
         self.params, self.optimiser = {}, None
 
     def collect(self):
-        """The reverse, in every process: for a state that is saved."""
+        """The reverse, in every process."""
         self.params, state = self.masters.whole()
         self.optimiser = optim.Optimiser(self.params)
         self.optimiser.load(state)
-        if self.pinned:
-            self.pinned.weight.update(self.masters.weight)
-            self.pinned.scale.update(self.masters.scale)
         self.masters = None
+
+    def state(self):
+        """What load() makes a Run of. All processes must call it, because masters may be divided."""
+        params, optimiser = self.masters.whole() if self.masters else ({k: p.detach() for k, p in self.params.items()}, self.optimiser.state())
+        pinned = {"pinned": self.pinned.state()} if self.pinned else {}
+        return {**pinned, "params": params, "optimiser": optimiser, "twin": self.is_twin}
 
     @torch.no_grad()
     def losses(self, w, tokens, targets, exact=True):
@@ -245,12 +260,39 @@ def validate(run, data, micro, exact=True):
     return report
 
 
-def save(path, run, done, elapsed, progress, args):
-    pinned = {"pinned": run.pinned.state()} if run.pinned else {}
-    torch.save({**pinned, "params": {k: p.detach() for k, p in run.params.items()}, "optimiser": run.optimiser.state(), "done": done, "elapsed": elapsed, "progress": progress,
-                "twin": run.is_twin, "tiny": args.tiny}, path + ".part")
+def write(path, value):
+    torch.save(value, path + ".part")
     os.replace(path + ".part", path)
-    np.save(os.path.join(os.path.dirname(path), "progress.npy"), np.array(progress))
+
+
+def save(folder, run, rank, **more):
+    """In all processes: the first one writes the state, and each one what its wire has lost."""
+    state = {**run.state(), **more}
+    if run.wire and run.wire.feedback:
+        write(lost_path(folder, rank), {**lost_of(run, state["done"]), "lost": run.wire.lost})
+    if rank == 0:
+        write(os.path.join(folder, "state.pt"), state)
+        np.save(os.path.join(folder, "progress.npy"), np.array(state["progress"]))
+
+
+def lost_path(folder, rank):
+    return os.path.join(folder, "lost_%d.pt" % rank)
+
+
+def lost_of(run, done):
+    """Of which state, and of which division of the gradients, a wire's losses are."""
+    return {"done": done, "ranks": torch.distributed.get_world_size(), "sharded": bool(run.masters)}
+
+
+def resume_lost(folder, run, rank, done):
+    """Whether every process goes on with what its wire had lost when the state was saved. Otherwise none does."""
+    path = lost_path(folder, rank)
+    found = torch.load(path, map_location=run.device, weights_only=False) if os.path.exists(path) else {}
+    fits = torch.tensor(float(all(found.get(k) == v for k, v in lost_of(run, done).items())), device=run.device)
+    if float(add_up([fits])[0]) < torch.distributed.get_world_size():
+        return False
+    run.wire.lost = found["lost"]
+    return True
 
 
 def load(path, device):
@@ -286,7 +328,7 @@ def main():
     a.add_argument("--feedback", action="store_true", help="what --wire loses in a step is added to the next one's gradients")
     a.add_argument("--ternary", action="store_true", help="weights follow the masters by steps of -1, 0 and 1 (ternary.py)")
     a.add_argument("--tensor", type=int, default=1, metavar="SIZE", help="so many processes share every sequence: each has some heads, hidden units and rows (tensor.py)")
-    a.add_argument("--shard", action="store_true", help="masters and optimiser divided among the processes (sharded.py); a state is saved at the end alone")
+    a.add_argument("--shard", action="store_true", help="masters and optimiser divided among the processes (sharded.py)")
     a.add_argument("--tiny", action="store_true", help="a toy, to try the program on a CPU")
     args = a.parse_args()
     rank, ranks = start()
@@ -302,14 +344,14 @@ def main():
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     run, done, progress, before = Run(config(args.tiny), device, args.twin), 0, [], 0.0
-    if args.wire and ranks > 1:
-        run.wire = wire.Wire(args.wire, args.feedback)
     if args.start:
         run.begin_with(model.masters_of(export.weights(args.start, device)))
     if args.resume and os.path.exists(state_path):
         run, state = load(state_path, device)
         run.optimiser.load(state["optimiser"])
         done, progress, before = state["done"], state["progress"], state["elapsed"]
+    if args.wire and ranks > 1:
+        run.wire = wire.Wire(args.wire, args.feedback)
     if args.ternary and not run.pinned:
         run.pin()
     if args.tensor > 1:
@@ -319,6 +361,8 @@ def main():
     parameters = sum(p.numel() for p in run.params.values())
     if args.shard and ranks > 1:
         run.shard()
+    if done and args.feedback and not (run.wire and resume_lost(args.out, run, rank, done)):
+        log("feedback begins anew: there is none of this state in %d processes%s" % (ranks, " with --shard" if args.shard else ""))
     cfg = run.cfg
     meta = json.load(open(os.path.join(args.data[0], "data.json")))
     data, held = (Data(args.data, name, cfg.context, device, meta["loss_weight"]) for name in ("train", "val"))
@@ -353,9 +397,11 @@ def main():
             if not np.isfinite(value):
                 raise SystemExit("the loss is not finite: stopped before the last good state is overwritten")
             last_log, logged = now, done
-        if rank == 0 and not run.masters and now - last_save > args.save_minutes * 60:
-            save(state_path, run, done, before + now - began, progress, args)
+        if (ranks == 1 or done % SAVE_EVERY == 0) and told(now - last_save > args.save_minutes * 60, device):
+            save(args.out, run, rank, done=done, elapsed=before + now - began, progress=progress, tiny=args.tiny)
             last_save = now
+    elapsed = before + time.time() - began
+    save(args.out, run, rank, done=done, elapsed=elapsed, progress=progress, tiny=args.tiny)
     if run.masters:
         run.collect()
     if ranks > 1:
@@ -363,8 +409,6 @@ def main():
         torch.distributed.destroy_process_group()
     if rank:
         return  # the rest is work for one
-    elapsed = before + time.time() - began
-    save(state_path, run, done, elapsed, progress, args)
     report = {"twin": args.twin, "steps": done, "tokens": done * args.batch * cfg.context, "seconds": round(elapsed, 1), "device": torch.cuda.get_device_name() if device == "cuda" else "cpu", "ranks": ranks,
               "batch": args.batch, "exact_from": args.exact_from, "rates": optim.RATES, "validation": validate(run, held, args.micro)}
     json.dump(report, open(os.path.join(args.out, "report.json"), "w"), indent=1)

@@ -5,8 +5,8 @@ So every process ends with the same bits, and a value crosses the wire twice wha
     wire = Wire("squinch", feedback=True)
     total = wire.sum(flat)                                    # as torch.distributed.all_reduce
     ddp.register_comm_hook(wire, ddp_hook)                    # DistributedDataParallel
-    fsdp.register_comm_hook(wire, fsdp_hook)                  # FullyShardedDataParallel: its reduce-scatter
-    module.set_custom_reduce_scatter(WireReduceScatter(wire)) # fully_shard
+    fsdp.register_comm_hook(wire, fsdp_hook)                  # FullyShardedDataParallel: its reduce-scatter, without feedback
+    reduce_scatter_by(wire, module)                           # all that fully_shard has divided in a module
 
 Formats: fp32, bf16; fp8 (e4m3, one scale for 1,024 values); squinch (6 bits); sign (1 bit, one scale for 1,024 values: Seide et al.
 2014, which needs feedback)."""
@@ -125,16 +125,16 @@ class Format:
 
 class Wire:
     """Sums of gradients over the processes of a group. `feedback`: what a process loses in a step it adds to the next one's gradients,
-    before the first and before the second encoding; of each place of its own (the bucket, the parameter group)."""
+    before the first and before the second encoding; of each place (a tuple of what is added up) for itself."""
 
     def __init__(self, name, feedback=False, group=None):
         self.format, self.feedback, self.group = Format(name), feedback, group
         self.lost, self.sent = {}, 0  # bytes that this process has sent
 
-    def encode(self, x, place):
+    def encode(self, x, place, *which):
         if not self.feedback:
             return self.format.encode(x)
-        lost = self.lost.setdefault((place, x.shape), torch.zeros_like(x))
+        lost = self.lost.setdefault((place, which, x.shape), torch.zeros_like(x))
         if self.format.name == "squinch":
             return squinch_encode(x, lost)
         given = x + lost
@@ -142,25 +142,25 @@ class Wire:
         lost.copy_(given - torch.stack([self.format.decode(row.contiguous(), x.shape[1]) for row in data]))
         return data
 
-    def reduce_scatter(self, flat, factor=1.0, place=0):
+    def reduce_scatter(self, flat, factor=1.0, place=()):
         """float32 [ranks * n], n a multiple of GROUP -> [n]: this process's part of the sum, times a factor."""
         ranks = dist.get_world_size(self.group)
-        data = self.encode(flat.view(ranks, -1), (place, "parts"))
+        data = self.encode(flat.view(ranks, -1), place, "parts")
         got = torch.empty_like(data)
         dist.all_to_all_single(got, data, group=self.group)
         self.sent += data.numel() * (ranks - 1) // ranks
         return self.format.decode_sum(got, flat.numel() // ranks, factor)
 
-    def all_gather(self, part, place=0):
+    def all_gather(self, part, place=()):
         """float32 [n] of each process -> [ranks * n]: the same bits in every process."""
         ranks = dist.get_world_size(self.group)
-        data = self.encode(part[None], (place, "sum"))
+        data = self.encode(part[None], place, "sum")
         got = torch.empty(ranks * data.shape[1], dtype=torch.uint8, device=data.device)
         dist.all_gather_into_tensor(got, data[0], group=self.group)
         self.sent += data.numel() * (ranks - 1)
         return torch.cat([self.format.decode(row.contiguous(), part.numel()) for row in got.view(ranks, -1)])
 
-    def sum(self, flat, factor=1.0, place=0):
+    def sum(self, flat, factor=1.0, place=()):
         """float32 [n] -> the sum over all processes, times a factor."""
         ranks = dist.get_world_size(self.group)
         size = -(-flat.numel() // (ranks * GROUP)) * ranks * GROUP
@@ -172,26 +172,28 @@ class Wire:
 class Rehearsal(Wire):
     """What a Wire of several processes gives, computed in one: for studies of the loss on one GPU."""
 
-    def sum(self, flats, factor=1.0, place=0):
+    def sum(self, flats, factor=1.0, place=()):
         """float32 [n] of each process -> the sum that all of them would have."""
         ranks, count = len(flats), flats[0].numel()
         padded = torch.zeros(ranks, -(-count // (ranks * GROUP)) * ranks * GROUP, device=flats[0].device)
         for rank, flat in enumerate(flats):
             padded[rank, :count] = flat
-        sent = [self.encode(padded[rank].view(ranks, -1), (place, "parts", rank)) for rank in range(ranks)]
+        sent = [self.encode(padded[rank].view(ranks, -1), place, "parts", rank) for rank in range(ranks)]
         size, parts = padded.shape[1] // ranks, []
         for rank in range(ranks):
             part = self.format.decode_sum(torch.stack([data[rank] for data in sent]), size, factor)
-            data = self.encode(part[None], (place, "sum", rank))
+            data = self.encode(part[None], place, "sum", rank)
             parts.append(self.format.decode(data[0].contiguous(), size))
             self.sent += (sent[rank].numel() * (ranks - 1) // ranks + data.numel() * (ranks - 1)) // ranks  # of each process
         return torch.cat(parts)[:count]
 
 
 def ddp_hook(wire, bucket):
-    """For DistributedDataParallel.register_comm_hook(wire, ddp_hook): the mean."""
-    flat = bucket.buffer()
-    mean = wire.sum(flat.float(), 1 / dist.get_world_size(wire.group), bucket.index())
+    """For DistributedDataParallel.register_comm_hook(wire, ddp_hook): the mean. A bucket's place is its parameters: after the first step
+    DistributedDataParallel divides them among buckets anew."""
+    flat, place = bucket.buffer(), tuple(id(p) for p in bucket.parameters())
+    wire.lost = {key: lost for key, lost in wire.lost.items() if key[0] == place or not set(key[0]) & set(place)}
+    mean = wire.sum(flat.float(), 1 / dist.get_world_size(wire.group), place)
     done = torch.futures.Future()
     done.set_result(mean.to(flat.dtype))
     return done
@@ -203,15 +205,21 @@ def padded_parts(grad, ranks):
     return torch.nn.functional.pad(parts, (0, -parts.shape[1] % GROUP)).flatten()
 
 
-def fsdp_hook(wire, grad, output):
-    """For FullyShardedDataParallel.register_comm_hook(wire, fsdp_hook): this process's part of the mean into `output`."""
-    ranks = dist.get_world_size(wire.group)
-    part = wire.reduce_scatter(padded_parts(grad, ranks), 1 / ranks, (grad.numel(), "fsdp"))
+def reduce_scatter_into(output, wire, grad, factor, place):
+    """Of any size: this process's part of the sum, times a factor."""
+    part = wire.reduce_scatter(padded_parts(grad, dist.get_world_size(wire.group)), factor, place)
     output.copy_(part[:output.numel()])
 
 
+def fsdp_hook(wire, grad, output):
+    """For FullyShardedDataParallel.register_comm_hook(wire, fsdp_hook): this process's part of the mean into `output`."""
+    if wire.feedback:
+        raise ValueError("fsdp_hook cannot tell which unit a gradient is of, so it has no feedback: use fully_shard and reduce_scatter_by")
+    reduce_scatter_into(output, wire, grad, 1 / dist.get_world_size(wire.group), ())
+
+
 class WireReduceScatter:
-    """For FSDPModule.set_custom_reduce_scatter (fully_shard)."""
+    """For FSDPModule.set_custom_reduce_scatter (fully_shard): one for each module, whose place it is."""
 
     def __init__(self, wire):
         self.wire = wire
@@ -220,7 +228,17 @@ class WireReduceScatter:
         return torch.empty(*size, dtype=dtype, device=device)
 
     def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
-        ranks = dist.get_world_size(group)
-        mean = op == dist.ReduceOp.AVG or op == dist.ReduceOp.RedOpType.AVG
-        part = self.wire.reduce_scatter(padded_parts(input_tensor, ranks), 1 / ranks if mean else 1.0, (input_tensor.numel(), "fsdp"))
-        output_tensor.copy_(part[:output_tensor.numel()])
+        mean = op == dist.ReduceOp.AVG
+        if async_op or not (mean or op == dist.ReduceOp.SUM):
+            raise ValueError("WireReduceScatter gives sums and means, and waits for them: nothing asynchronous, no set_gradient_divide_factor")
+        if dist.get_process_group_ranks(group) != dist.get_process_group_ranks(self.wire.group):
+            raise ValueError("fully_shard adds up over other processes than the Wire, which needs group=, the group of the mesh's dimension that shards")
+        reduce_scatter_into(output_tensor, self.wire, input_tensor, 1 / dist.get_world_size(group) if mean else 1.0, (self,))
+
+
+def reduce_scatter_by(wire, module):
+    """All that fully_shard has divided in a module sends its gradients by a wire."""
+    from torch.distributed.fsdp import FSDPModule  # takes long to import
+    for part in module.modules():
+        if isinstance(part, FSDPModule):
+            part.set_custom_reduce_scatter(WireReduceScatter(wire))

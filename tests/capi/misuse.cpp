@@ -325,16 +325,21 @@ TEST_CASE("a path need not be UTF-8; every other string must be, and its option 
   refused(set_string(KAIJU_SESSION_SALT, "caf\xE9"), "session.salt is not UTF-8 at byte 4");
   refused(set_string(KAIJU_ENGINE_BACKEND, "caf\xE9"), "engine.backend is not UTF-8 at byte 4");
 }
-TEST_CASE("products by nobody that exists, and by cuBLASLt on a processor, are refused", "[malformed]") {
-  const auto made_with = [](const std::string& products) {
+TEST_CASE("products by nobody that exists, and by cuBLASLt on a processor or on several GPUs, are refused",
+          "[malformed]") {
+  const auto made_with = [](const std::string& products, bool shared = false) {
     Host host;
-    kaiju_options_set_string(host.engine_options, KAIJU_ENGINE_BACKEND, "portable", 8, nullptr);
+    kaiju_options_set_string(host.engine_options, KAIJU_ENGINE_BACKEND, shared ? "auto" : "portable", shared ? 4 : 8,
+                             nullptr);
+    for (const int64_t device : {int64_t{1}, int64_t{2}})
+      if (shared) kaiju_options_set_int(host.engine_options, KAIJU_ENGINE_DEVICES, device, nullptr);
     kaiju_options_set_string(host.engine_options, KAIJU_ENGINE_PRODUCTS, products.data(), products.size(), nullptr);
     kaiju_engine* engine = nullptr;
     return ask([&](kaiju_error** e) { return kaiju_engine_create(host.model, host.engine_options, &engine, e); });
   };
   refused(made_with("cublas"), "\"auto\", \"own\" or \"cublaslt\", not \"cublas\"");
   refused(made_with("cublaslt"), "on GPUs alone", KAIJU_UNSUPPORTED);
+  refused(made_with("cublaslt", true), "several GPUs share: leave products \"auto\"", KAIJU_UNSUPPORTED);
 }
 TEST_CASE("a stop string that is not UTF-8 is refused", "[malformed]") {
   refused(set_string(KAIJU_GENERATE_STOP, "a\xFF"), "byte 2");

@@ -8,6 +8,7 @@
 #include "examples/tools/scorer.hpp"
 #include "kaiju/engine/engine.hpp"
 #include "kaiju/run/executors.hpp"
+#include "kaiju/run/memory_need.hpp"
 #include "kaiju/step/executor.hpp"
 #include "random_checkpoint.hpp"
 #include "small_config.hpp"
@@ -253,6 +254,36 @@ TEST_CASE("engines on several GPUs share one checkpoint, step beside each other 
   for (auto& reply : replies) CHECK(reply.get() == expected);
 }
 
+// Steps of 8 x 200 rows fill a GPU with blocks that wait for the other one.
+TEST_CASE("engines that have GPUs in common take turns there, and each replies as if it were alone") {
+  const std::vector<int32_t> counts = gpu_counts();
+  if (counts.empty()) return;
+  Random random(seed_of_run());
+  ModelConfig config = random_shared_config(random, 0);
+  config.d_model = 1024;
+  const auto checkpoint = random_checkpoint(config, 62);
+  std::vector<std::byte> saved;
+  const std::vector<int32_t> expected = replies_of(checkpoint, {"portable", {}}, saved);
+  const auto expected_logits = logits_of(checkpoint, {"cuda", {1}, 200, 8});
+  REQUIRE(expected_logits.ok());
+  std::vector<std::vector<int32_t>> groups{{1, 2}, {2, 1}, {1, 2}};
+  if (counts.back() >= 4) groups.insert(groups.end(), {{2, 3}, {3, 1}, first_gpus(4)});
+  std::vector<std::future<bool>> same;
+  for (const std::vector<int32_t>& gpus : groups)
+    same.push_back(std::async(std::launch::async, [&, gpus] {
+      bool all = true;
+      for (int32_t time = 0; time < 5; ++time) {
+        std::vector<std::byte> own;
+        const auto logits = logits_of(checkpoint, {"cuda", gpus, 200, 8, time % 2 == 0});
+        must(logits.status());
+        all = all && differences(*logits, *expected_logits) == 0 &&
+              replies_of(checkpoint, {"cuda", gpus, 0, 0, time % 2 == 0}, own) == expected;
+      }
+      return all;
+    }));
+  for (auto& each : same) CHECK(each.get());
+}
+
 // Hidden: 100,000 steps, which take minutes.
 TEST_CASE("several GPUs meet again and again without waiting for ever", "[.long]") {
   const std::vector<int32_t> counts = gpu_counts();
@@ -306,6 +337,11 @@ TEST_CASE("GPUs that cannot share a model refuse it, and say how many could") {
   const Status refused = logits_of(random_checkpoint(config, 1), {"cuda", first_gpus(2)}).status();
   CHECK(refused.code() == StatusCode::kUnsupported);
   CHECK(refused.message().find("among 3") != std::string::npos);
+  ExecutorOptions options;
+  options.backend = "cuda";
+  options.devices = first_gpus(2);
+  const auto unfit = random_checkpoint(config, 1);
+  CHECK(memory_need(*unfit, options).status().message() == refused.message());
   const Status twice = logits_of(random_checkpoint(config, 1), {"cuda", {1, 1}}).status();
   CHECK(twice.code() == StatusCode::kInvalidArgument);
   CHECK(twice.message().find("twice") != std::string::npos);

@@ -9,6 +9,7 @@
 #include "kaiju/format/weight_update.hpp"
 #include "kaiju/kaiju.hpp"
 #include "kaiju/run/executor_for.hpp"
+#include "kaiju/run/executors.hpp"
 #include "small_config.hpp"
 #include "talk.hpp"
 #include "tests/format/training_run.hpp"
@@ -269,6 +270,49 @@ TEST_CASE("weights may be changed and changed back, with heads and scales of the
   CHECK(talk.reply(Talk::prompt(1), 12) == before);
   CHECK(talk.engine().set_head(first).ok());
   CHECK(talk.engine().calibrate(*calibration).ok());
+}
+
+// An executor whose changes end with an error.
+struct Halfway final : Executor {
+  Halfway(std::unique_ptr<Executor> executor, const Status& error) : whole(std::move(executor)), answer(error) {}
+  const ExecutorInfo& info() const override { return whole->info(); }
+  Status run(const StepPlan& plan, StepResult& result) override { return whole->run(plan, result); }
+  Status set_head(const std::shared_ptr<const Checkpoint>&) override { return answer; }
+  Status set_scales(const std::shared_ptr<const Checkpoint>&) override { return answer; }
+  Status set_weights(const std::shared_ptr<const Checkpoint>&) override { return answer; }
+
+  std::unique_ptr<Executor> whole;
+  Status answer;
+};
+
+TEST_CASE(
+    "a change of weights, scales or head that fails half done stops the engine; one that changed nothing does not") {
+  ModelConfig config = test::small_config("updates", false);
+  config.labels = {"rude", "sad"};
+  const auto checkpoint = TrainingRun(config, kSeed).now();
+  for (const StatusCode code :
+       {StatusCode::kOutOfMemory, StatusCode::kIo, StatusCode::kInternal, StatusCode::kDeviceLost})
+    for (int32_t call = 0; call < 3; ++call) {
+      CAPTURE(static_cast<int32_t>(code), call);
+      ExecutorOptions options;
+      options.backend = "portable";
+      options.slot_count = 2;
+      auto executor = make_executor(checkpoint, options);
+      REQUIRE(executor.ok());
+      EngineOptions settings;
+      settings.cache.identity = checkpoint->digest() + " arithmetic 1";
+      settings.cache.epoch = call == 1 ? 1 : 0;  // so that the checkpoint's scales are others
+      auto engine = Engine::create(std::make_unique<Halfway>(std::move(executor).value(), Status(code, "a reason")),
+                                   nullptr, settings);
+      REQUIRE(engine.ok());
+      const Status done = call == 0   ? (*engine)->set_weights(checkpoint)
+                          : call == 1 ? (*engine)->set_scales(checkpoint)
+                                      : (*engine)->set_head(checkpoint);
+      CHECK(done.code() == code);
+      const bool is_final = code == StatusCode::kInternal || code == StatusCode::kDeviceLost;
+      CHECK((*engine)->status().ok() != is_final);
+      CHECK((*engine)->step().ok() != is_final);
+    }
 }
 
 TEST_CASE("weights of another shape are refused, and the engine goes on") {

@@ -84,6 +84,7 @@ WRAPPED(cudaGraphInstantiate, cudaErrorMemoryAllocation, (cudaGraphExec_t * e, c
         (e, g, f))
 WRAPPED(cudaGraphUpload, cudaErrorLaunchFailure, (cudaGraphExec_t e, cudaStream_t s), (e, s))
 WRAPPED(cudaGraphLaunch, cudaErrorLaunchFailure, (cudaGraphExec_t e, cudaStream_t s), (e, s))
+WRAPPED(cudaDeviceEnablePeerAccess, cudaErrorMemoryAllocation, (int device, unsigned f), (device, f))
 WATCHED(cudaFree, (void* p), (p))
 WATCHED(cudaFreeHost, (void* p), (p))
 WATCHED(cudaStreamDestroy, (cudaStream_t s), (s))

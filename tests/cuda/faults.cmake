@@ -6,7 +6,8 @@ endforeach()
 target_link_libraries(test_cuda_faults PRIVATE kaiju kaiju_flags kaiju_catch_main fmt::fmt nlohmann_json::nlohmann_json PkgConfig::XXHASH Threads::Threads CUDA::cudart_static)
 foreach(call Malloc MallocHost Memset MemsetAsync Memcpy MemcpyAsync MemcpyBatchAsync LaunchKernelExC FuncSetAttribute StreamSynchronize DeviceSynchronize
     StreamCreateWithFlags StreamWaitEvent EventCreateWithFlags EventRecord EventSynchronize GraphInstantiate GraphUpload GraphLaunch
-    Free FreeHost StreamDestroy EventDestroy GraphExecDestroy GetDevice SetDevice)
+    Free FreeHost StreamDestroy EventDestroy GraphExecDestroy GetDevice SetDevice
+    DeviceEnablePeerAccess)
   target_link_options(test_cuda_faults PRIVATE -Wl,--wrap=cuda${call})
 endforeach()
 target_link_options(test_cuda_faults PRIVATE -Wl,--wrap=dlsym)

@@ -10,24 +10,53 @@
 
 namespace kaiju::test {
 
-TEST_CASE("a CUDA call that fails while an executor is created is reported with its cause") {
-  if (!has_gpu()) return;
-  const auto checkpoint = small_model();
-  make(checkpoint);  // what a process does once is done
+namespace {
+
+// While an executor on these devices is created, about `most` of its calls fail, one after the other. No devices: the
+// first GPU.
+void fail_creation(const std::shared_ptr<const Checkpoint>& checkpoint, const std::vector<int32_t>& devices,
+                   int64_t most) {
+  make(checkpoint, devices);  // what a process does once is done
   fail_at(0);
-  REQUIRE(make(checkpoint).status.ok());
-  const int64_t calls = made, stride = std::max<int64_t>(1, calls / 120);
+  REQUIRE(make(checkpoint, devices).status.ok());
+  const int64_t calls = made, stride = std::max<int64_t>(1, calls / most);
   int64_t told = 0;
   for (int64_t nth = 1; nth <= calls; nth += stride) {
     INFO("call " << nth << " of " << calls);
     fail_at(nth);
-    const Status status = make(checkpoint).status;
+    const Status status = make(checkpoint, devices).status;
     fail_no_more();
     REQUIRE(failed_with != cudaSuccess);
     if (!status.ok()) check_told(status), ++told;  // else an answer that nobody needs
   }
   CHECK(told * 10 > (calls / stride) * 9);
-  CHECK(make(checkpoint).status.ok());
+  CHECK(make(checkpoint, devices).status.ok());
+}
+
+}  // namespace
+
+TEST_CASE("a CUDA call that fails while an executor is created is reported with its cause") {
+  if (!has_gpu()) return;
+  fail_creation(small_model(), {}, 120);
+}
+
+TEST_CASE("a CUDA call that fails while an executor on two GPUs is created is reported with its cause") {
+  if (!has_gpu() || cuda::gpus().size() < 2) return;
+  const auto checkpoint = small_model(128);
+  fail_creation(checkpoint, {1, 2}, 120);
+  const auto answer_of = [&](int64_t nth, cudaError_t error) {
+    fail_at(nth, "cudaDeviceEnablePeerAccess", error);
+    const Status status = make(checkpoint, {1, 2}).status;
+    CHECK(made_of["cudaDeviceEnablePeerAccess"] == nth);
+    fail_no_more();
+    INFO(status.message());
+    return status;
+  };
+  for (const int64_t nth : {1, 2}) {
+    check_told(answer_of(nth, cudaErrorMemoryAllocation));
+    CHECK(answer_of(nth, cudaErrorPeerAccessUnsupported).code() == StatusCode::kUnsupported);
+    CHECK(answer_of(nth, cudaErrorLaunchFailure).code() == StatusCode::kDeviceLost);
+  }
 }
 
 // In two steps on these devices one call after the other fails, about `most` of them. No
@@ -79,6 +108,37 @@ TEST_CASE(
   std::vector<int32_t> alone;
   REQUIRE(two_steps(one, alone).ok());
   CHECK(fail_steps(checkpoint, {1, 2}, 100) == alone);
+}
+
+TEST_CASE("a CUDA call that fails while weights are replaced leaves them as they were, or is final") {
+  if (!has_gpu()) return;
+  const auto before = small_model(128), after = test::random_checkpoint(before->config(), 4);
+  const auto tokens_of = [](Made& made_now) {
+    std::vector<int32_t> tokens;
+    REQUIRE(two_steps(made_now, tokens).ok());
+    return tokens;
+  };
+  for (const std::vector<int32_t>& devices : {std::vector<int32_t>(), std::vector<int32_t>{1, 2}}) {
+    if (devices.size() > cuda::gpus().size()) continue;
+    Made old = make(before, devices), changed = make(before, devices);
+    REQUIRE((old.status.ok() && changed.status.ok()));
+    fail_at(0);
+    REQUIRE(changed.executor->set_weights(after).ok());
+    const int64_t calls = made;
+    const std::vector<int32_t> old_tokens = tokens_of(old), new_tokens = tokens_of(changed);
+    CHECK(old_tokens != new_tokens);
+    for (int64_t nth = 1; nth <= calls; nth += 1 + calls / 60) {
+      INFO("call " << nth << " of " << calls << ", " << devices.size() << " devices");
+      Made one = make(before, devices);
+      REQUIRE(one.status.ok());
+      fail_at(nth);
+      const Status status = one.executor->set_weights(after);
+      fail_at(0);
+      INFO(status.message());
+      if (status.code() == StatusCode::kDeviceLost || status.code() == StatusCode::kInternal) continue;
+      CHECK(tokens_of(one) == (status.ok() ? new_tokens : old_tokens));
+    }
+  }
 }
 
 TEST_CASE("a lack of memory for copies of blocks is reported with its cause, and the executor continues") {

@@ -23,7 +23,7 @@ ROOT, SERVER, MODEL = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 FLEET = ROOT / "examples" / "fleet"
 sys.path.insert(0, str(FLEET))
 import files  # noqa: E402
-from fleet import Server  # noqa: E402
+from fleet import BALANCE_FACTOR, Server  # noqa: E402
 from fleet import find_haproxy, free_ports  # noqa: E402
 
 OLDEST = "1.30"  # of Kubernetes: from there on preStop may sleep
@@ -158,7 +158,23 @@ class Compose(unittest.TestCase):
 
     def test_servers_are_started_with_options_that_they_have(self):
         for server in self.servers.values():
-            self.assertEqual({one for one in server["command"] if one.startswith("--")} - known_options(), set())
+            named = {one.partition("=")[0] for one in server["command"] if one.startswith("--")}
+            self.assertEqual(named - known_options(), set())
+
+    def test_each_server_names_the_two_others_and_reads_the_key_that_all_have(self):
+        addresses = {name: f"http://{one['networks']['fleet']['ipv4_address']}:8080" for name, one in self.servers.items()}
+        for name, server in self.servers.items():
+            options = [one.partition("=")[::2] for one in server["command"] if one.startswith("--")]
+            peers = [value for option, value in options if option == "--peer"]
+            self.assertEqual(sorted(peers), sorted(address for other, address in addresses.items() if other != name))
+            secret, = server["secrets"]
+            self.assertIn(secret, self.compose["secrets"])
+            self.assertEqual(dict(options)["--peer-key"], f"/run/secrets/{secret}")
+
+    def test_the_bound_on_the_load_is_that_of_the_configuration_and_of_the_fleets_on_loopback(self):
+        factor = self.compose["services"]["router"]["environment"]["KAIJU_BALANCE_FACTOR"]
+        self.assertIn(f'hash-balance-factor "${{KAIJU_BALANCE_FACTOR-{factor}}}"', (FLEET / "haproxy.cfg").read_text())
+        self.assertEqual(int(factor), BALANCE_FACTOR)
 
     def test_haproxy_takes_its_configuration_in_the_router_s_environment(self):
         router = self.compose["services"]["router"]

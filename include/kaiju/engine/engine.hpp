@@ -249,14 +249,15 @@ class Engine {
                   const Function<bool(std::string_view text)>& on_text, Event& done);
   // Scores with another classifier from the next step on, in replies under way too: `checkpoint` is the engine's own
   // with another head (with_head), and must have the labels of the engine in the same order (kInvalidArgument). Giving
-  // the checkpoint before back is the way back. KV and replies stay as they are. The rules of save_session for steps
-  // apply.
+  // the checkpoint before back is the way back. KV and replies stay as they are. An error leaves the classifier as it
+  // was, or stops the engine (status()). The rules of save_session for steps apply.
   Status set_head(const std::shared_ptr<const Checkpoint>& checkpoint);
   // Computes with other scales of keys and values from the next step on: `checkpoint` is the engine's own with another
   // set (with_scales). Giving the one before back is the way back. KV of the set before is never found again, and
   // sessions keep their tokens: their next request computes them anew. Returns kBusy while replies are under way, which
   // suspended ones are too; no other request begins then until the call is made again and does not return kBusy.
-  // The rules of save_session for steps apply.
+  // Another error leaves the scales as they were, or stops the engine (status()). The rules of save_session for steps
+  // apply.
   Status set_scales(const std::shared_ptr<const Checkpoint>& checkpoint);
   // Computes with other weights from the next step on: those of a checkpoint of the same config, rotary frequencies and
   // tokenizer (with_update; or another file of the same training run). Replies under way go on from the tokens that

@@ -60,8 +60,8 @@ struct ExecutorOptions {
   std::string products_file;
   // Who computes the matmuls on a GPU. "auto": kernels of kaiju's own on compute capability 9.0, on other chips
   // cuBLASLt where it is faster. "own": kaiju's kernels alone. "cublaslt": cuBLASLt on every chip, for all products of
-  // more than one row whose shape it takes; kUnsupported if it is not installed, or the backend is not "cuda". The
-  // results have the same bits.
+  // more than one row whose shape it takes; kUnsupported if it is not installed, the backend is not "cuda", or several
+  // GPUs share the model, where kaiju's kernels compute on every chip. The results have the same bits.
   std::string products = "auto";
 };
 

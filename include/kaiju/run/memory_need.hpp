@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <vector>
 
+#include "kaiju/run/devices.hpp"
 #include "kaiju/run/executors.hpp"
 
 namespace kaiju {
@@ -13,7 +16,8 @@ namespace kaiju {
 struct MemoryNeed {
   int32_t device = 0;  // index in devices()
   int64_t weights = 0, kv = 0, workspace = 0;
-  int64_t host_tier = 0;  // KV that was evicted from the cache (CacheOptions::host_bytes); always on the host
+  int64_t host_tier = 0;        // KV that was evicted from the cache (CacheOptions::host_bytes); always on the host
+  std::vector<int32_t> others;  // devices that share the model with `device`, and need as much each
 
   int64_t on_device() const { return weights + kv + workspace + (device == 0 ? host_tier : 0); }
   int64_t on_host() const { return device == 0 ? on_device() : host_tier; }
@@ -25,7 +29,9 @@ Result<MemoryNeed> memory_need(const Checkpoint& checkpoint, const ExecutorOptio
 
 inline constexpr int64_t kFreeMemory = -1;  // as a limit: what the device, and the host, have free now
 // Returns kOutOfMemory, with the figures, if the need is above the limit. A limit in bytes counts for what is on the
-// device; 0: no limit.
+// each device; 0: no limit.
 Status check_memory(const MemoryNeed& need, int64_t limit);
+// The same with what `found`, which devices() returned, says is free.
+Status check_memory(const MemoryNeed& need, int64_t limit, std::span<const DeviceInfo> found);
 
 }  // namespace kaiju

@@ -43,8 +43,8 @@ class Executor {
     return Status(StatusCode::kUnsupported, "this executor cannot look at its weights");
   }
   // Scores with the classifier of `checkpoint` from now on, which is the executor's own but for its classifier, and has
-  // the same labels (Engine::set_head checks that). Not between start and finish. An error leaves the classifier as it
-  // was.
+  // the same labels (Engine::set_head checks that). Not between start and finish. An error that is not final leaves the
+  // classifier as it was: kDeviceLost and kInternal are.
   virtual Status set_head(const std::shared_ptr<const Checkpoint>& checkpoint) {
     (void)checkpoint;
     return Status(StatusCode::kUnsupported, "this executor cannot change its classifier");

@@ -198,6 +198,7 @@ class EngineImpl {
 
   template <class Answer, class Body>
   Answer between_steps(Body body);
+  Status changed(Status answer);
   Status transfer(const BlockTransfer& transfer);
   Status check_saved(const SavedSession& saved, const Scope& scope) const;
   Status restore_kv(SessionId session, PathBuilder& path, const SavedSession& saved, SessionReader& reader);

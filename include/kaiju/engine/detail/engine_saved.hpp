@@ -40,7 +40,7 @@ inline Status EngineImpl::set_head(const std::shared_ptr<const Checkpoint>& chec
     return invalid_argument("the head is one of the model " + checkpoint->digest() + ", and not of this engine's");
   if (checkpoint->config().labels != info().labels)
     return invalid_argument("the head has other labels than this engine's model: load the model with it anew");
-  return between_steps<Status>([&] { return executor_->set_head(checkpoint); });
+  return between_steps<Status>([&] { return changed(executor_->set_head(checkpoint)); });
 }
 
 inline Result<Scrubbed> EngineImpl::scrub(size_t most_bytes) {

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdlib>
+#include <string>
+#include <utility>
 
 #include "kaiju/engine/calibration.hpp"
 #include "kaiju/engine/detail/engine_impl.hpp"
@@ -23,20 +25,28 @@ inline uint64_t EngineImpl::epoch_of(const std::string& digest, uint64_t scale_e
   return epoch == 0 ? 1 : epoch;  // 0 is that of the first weights
 }
 
+// The executor's answer to a change. A final error stops the engine, which would compute with parts of both.
+inline Status EngineImpl::changed(Status answer) {
+  if (answer.code() == StatusCode::kDeviceLost || answer.code() == StatusCode::kInternal) stop(answer);
+  return answer;
+}
+
 // What runs gives up its place, and starts again from its tokens: no KV of the new epoch is there yet.
 inline Status EngineImpl::set_weights(const std::shared_ptr<const Checkpoint>& checkpoint) {
   if (!checkpoint) return invalid_argument("no checkpoint");
   return between_steps<Status>([&]() -> Status {
     const uint64_t epoch = epoch_of(checkpoint->digest(), checkpoint->scale_epoch());
-    const Status done = executor_->set_weights(checkpoint);
-    if (done.code() == StatusCode::kDeviceLost || done.code() == StatusCode::kInternal) stop(done);
-    KAIJU_TRY(done);
-    scheduler_.restart_running();
-    scheduler_.hold_new(false);  // for scales of the weights before
-    scheduler_.cache().set_epoch(epoch);
-    weights_digest_ = checkpoint->digest();
-    publish();
-    return {};
+    std::string digest = checkpoint->digest();
+    KAIJU_TRY(changed(executor_->set_weights(checkpoint)));
+    const Status restarted = guarded<Status>([&]() -> Status {
+      scheduler_.restart_running();
+      scheduler_.hold_new(false);  // for scales of the weights before
+      scheduler_.cache().set_epoch(epoch);
+      weights_digest_ = std::move(digest);
+      publish();
+      return {};
+    });
+    return restarted.ok() ? restarted : changed(internal_error("no memory"));
   });
 }
 
@@ -52,7 +62,7 @@ inline Status EngineImpl::set_scales(const std::shared_ptr<const Checkpoint>& ch
         scheduler_.hold_new(true);
         return {StatusCode::kBusy, "replies are under way: step, and call again when they have ended"};
       }
-      done = executor_->set_scales(checkpoint);
+      done = changed(executor_->set_scales(checkpoint));
       if (done.ok()) scheduler_.cache().set_epoch(epoch);
     }
     scheduler_.hold_new(false);
