@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "examples/tools/name_from.hpp"
 #include "examples/tools/number_from.hpp"
 
 namespace kaiju::bench {
@@ -17,14 +18,17 @@ inline void add_devices(CLI::App& command, std::vector<int32_t>& devices) {
 }
 
 inline void add_products_file(CLI::App& command, std::string& file) {
-  command.add_option(
-      "--products-file", file,
-      "on a GPU where cuBLASLt computes the matmuls: file that keeps its fastest algorithms, measured once");
+  command
+      .add_option("--products-file", file,
+                  "on a GPU where cuBLASLt computes the matmuls: file that keeps its fastest algorithms, measured once")
+      ->type_name("FILE");
 }
 
 inline void add_products(CLI::App& command, std::string& products, std::string& file) {
-  command.add_option("--products", products, "who computes matmuls on a GPU; cublaslt serves models on one GPU alone")
-      ->check(CLI::IsMember({"auto", "own", "cublaslt"}))
+  command
+      .add_option("--products", products,
+                  "who computes matmuls on a GPU: auto, own or cublaslt, which serves models on one GPU alone")
+      ->check(tools::name_from({"auto", "own", "cublaslt"}))
       ->capture_default_str();
   add_products_file(command, file);
 }

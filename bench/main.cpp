@@ -10,6 +10,15 @@
 #include "cuda/device.hpp"
 #endif
 
+// After the figures. tests/run.sh builds the programs without optimisation, with which ceilings are measured too low.
+static void warn_if_unoptimised() {
+#if defined(KAIJU_UNOPTIMISED) || !defined(__OPTIMIZE__)
+  kaiju::tools::print(stderr,
+                      "kaiju-bench: built without optimisation, so the figures say nothing about kaiju: "
+                      "configure with -DCMAKE_BUILD_TYPE=Release\n");
+#endif
+}
+
 static int run(int argc, char** argv) {
   CLI::App app("Measures kaiju on this machine and compares it with the machine's ceilings.", "kaiju-bench");
   app.footer(
@@ -33,10 +42,8 @@ static int run(int argc, char** argv) {
   kaiju::bench::add_peers(app, status);
   if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
   if (app.get_subcommands().empty())
-
-    if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
-  if (app.get_subcommands().empty())
     return kaiju::tools::fail(app, 2, "name what to measure: one of the subcommands of kaiju-bench --help");
+  if (status == 0) warn_if_unoptimised();
   return status;
 }
 

@@ -295,7 +295,7 @@ void add_ops(CLI::App& app, int& status) {
   command->add_option("--rows", options->rows, "numbers of rows in the matmuls")
       ->check(tools::whole_number(1, 65536))
       ->delimiter(',')
-      ->default_str("[1,4,16,64,512], of a GPU [1,16,64,256,1024,8192]");
+      ->default_str("1,4,16,64,512; of a GPU 1,16,64,256,1024,8192");
   command->add_option("--only", options->only, "operations whose name contains this");
   command->add_option("--seconds", options->seconds, "time spent on each line")
       ->check(tools::number_from(0.0001, 86400))

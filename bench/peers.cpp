@@ -299,6 +299,9 @@ void add_peers(CLI::App& app, int& status) {
   command->add_option("--seconds", options->seconds, "time that kaiju spends on each line")
       ->check(tools::number_from(0.0001, 86400))
       ->capture_default_str();
+  command->footer(
+      "Examples:\n  kaiju-bench peers peers\n  kaiju-bench peers peers --rounds 3 --streams 4,16\n"
+      "where the folder peers has kaiju.safetensors, and other/llama-bench with other/model.gguf");
   command->callback([options, &status] { status = run(*options); });
 }
 

@@ -249,8 +249,7 @@ void add_replay(CLI::App& app, int& status) {
       command
           ->add_option("--regime", options->regime,
                        "traffic of this kind: retokenised, edits, lorebook, group, visitors or agents")
-          ->check(CLI::IsMember(
-              std::vector<std::string>(std::begin(replay::kRegimeNames), std::end(replay::kRegimeNames))));
+          ->check(tools::name_from({std::begin(replay::kRegimeNames), std::end(replay::kRegimeNames)}));
   CLI::Option* preset = command
                             ->add_option("--preset", options->preset,
                                          "model whose KV sizes and step times are used: nano, small, medium or large")
@@ -259,6 +258,7 @@ void add_replay(CLI::App& app, int& status) {
   CLI::Option* model = command->add_option(
       "--model", options->model,
       "checkpoint to really compute with, on a CPU: memory for all conversations, measured step times");
+  for (CLI::Option* file : {trace, model}) file->type_name("FILE");
   command->add_option("--backend", options->backend, "with --model: auto or a backend's name")
       ->check(tools::backend_name())
       ->needs(model)

@@ -40,8 +40,6 @@ std::string bundled(const std::string& name) { return kaiju::tools::bundled_file
 std::optional<int> parse_args(int argc, char** argv, Args& args) {
   CLI::App app("Chat with a character played by a language model.", "kaiju-chat");
   app.footer(kFooter);
-  app.get_formatter()->column_width(30);
-  app.set_help_flag("-h,--help", "print this help and exit");
   args.characters_folder = bundled("characters");
   Sampling& sampling = args.sampling;
   const auto text = [](double value) { return fmt::format("{:g}", value); };
@@ -105,11 +103,11 @@ std::optional<int> parse_args(int argc, char** argv, Args& args) {
   app.add_flag("--circles", sampling.circles, "let a reply repeat itself over and over (default: end it)");
   app.option_defaults()->group("Machine");
   option("--threads", args.threads, "N", "threads (default: one for each physical core)")->check(whole_number(1, 256));
-  option("--backend", args.backend, "NAME", "cuda, amx, avx512, avxvnni, avx2, i8mm, neon, portable (default: auto)")
+  option("--backend", args.backend, "NAME",
+         "(default: auto) cuda, amx, avx512, avxvnni, avx2, i8mm, neon, portable or reference")
       ->check(kaiju::tools::backend_name());
   option("--products-file", args.products_file, "FILE",
          "on a GPU with cuBLASLt: file for its fastest algorithms (default: none)");
-  app.option_defaults()->group("Options");  // --version
   for (CLI::Option* each : {character, say, json}) list->excludes(each);
   if (const auto stop = kaiju::tools::parse(app, argc, argv)) return stop;
   args.seed_given = seed->count() > 0;

@@ -237,7 +237,12 @@ def main(arguments=None):
             machine["price_per_hour"] = arguments.price_per_hour
         files.check_machine(machine, "--price-per-hour")
         arguments.run(arguments, machine, files.traffic(arguments.traffic, **changes))
+        sys.stdout.flush()
     except files.Refused as refused:
         print(f"kaiju-fleet: {refused}", file=sys.stderr)
+        return 1
+    except OSError as problem:  # of the page or of the standard output
+        print(f"kaiju-fleet: cannot write {problem.filename or 'the output'}: {problem.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left to write would fail again at the end
         return 1
     return 0

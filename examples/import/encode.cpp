@@ -65,6 +65,7 @@ int run(int argc, char** argv) {
   CLI::Option* flag = app.add_flag("--special", special, "find special tokens in the texts");
   app.add_option("--chat", chat_path,
                  "a chat format, as examples/import/chat_format.py writes it: the texts are conversations")
+      ->type_name("FILE")
       ->excludes(flag);
   if (const auto code = tools::parse(app, argc, argv)) return *code;
   const auto file = tools::read_text_file(path, kMostTokenizerBytes);

@@ -178,16 +178,18 @@ static int run(int argc, char** argv) {
   CLI::App app("Computes the replies of a journal again, each alone, and says which are equal.", "kaiju-replay");
   Arguments arguments;
   app.add_option("JOURNAL", arguments.journal, "folder that kaiju-server --journal writes")->required();
-  app.add_option("--key", arguments.key, "file with the journal's key")->required();
-  app.add_option("--model", arguments.model, "checkpoint; another one than the journal's shows where replies part");
-  app.add_option("--head", arguments.head, "file with another classifier (kaiju-head)");
+  app.add_option("--key", arguments.key, "file with the journal's key")->type_name("FILE")->required();
+  app.add_option("--model", arguments.model, "checkpoint; another one than the journal's shows where replies part")
+      ->type_name("FILE");
+  app.add_option("--head", arguments.head, "file with another classifier (kaiju-head)")->type_name("FILE");
   app.add_option("--user", arguments.user,
-                 "only of this user: NAME of the API key (everybody, without keys), or NAME/USER of the request");
+                 "only of this user: NAME of the API key (everybody, without keys), or NAME/USER of the request")
+      ->type_name("NAME");
   app.add_flag("--refused", arguments.refused, "only replies that a verdict ended; tells what the classifier says now");
   app.add_option("--newest", arguments.newest, "only so many, the newest")
       ->check(tools::whole_number(1, 1'000'000'000));
   app.add_flag("--list", arguments.list, "say which entries there are, and compute nothing");
-  app.add_option("--erase", arguments.erase, "make the entries of this user unreadable for ever");
+  app.add_option("--erase", arguments.erase, "make the entries of this user unreadable for ever")->type_name("NAME");
   app.add_option("--backend", arguments.executor.backend, "backend to compute with")
       ->check(tools::backend_name())
       ->capture_default_str();

@@ -56,7 +56,9 @@ bool is_word(std::string_view text) {
 }
 
 Failure failure_of(const error_code& error, const Limits& limits) {
-  if (error == http::error::body_limit) return {413, fmt::format("the body has more than {} bytes", limits.body_bytes)};
+  if (error == http::error::body_limit)
+    return {413,
+            fmt::format("the body has more than {} bytes, which the server's --body-bytes sets", limits.body_bytes)};
   if (error == http::error::header_limit)
     return {431, fmt::format("the head has more than {} bytes", limits.header_bytes)};
   return bad_request("this is no HTTP/1.1 request: " + error.message());

@@ -233,8 +233,11 @@ int run(int argc, char** argv) {
   given.request.loop_guard = true;
   given.run.executor.slot_count = 64;
   app.add_option("FILE", given.model, "checkpoint with a chat format")->required();
-  app.add_option("--prompts", given.prompts, "JSON lines, each with \"messages\" as in OpenAI's API")->required();
+  app.add_option("--prompts", given.prompts, "JSON lines, each with \"messages\" as in OpenAI's API")
+      ->type_name("FILE")
+      ->required();
   app.add_option("--out", given.out, "JSON lines: line, reply, finish_reason, tokens; in the order in which they end")
+      ->type_name("FILE")
       ->required();
   app.add_flag("--resume", given.resume, "keep the replies that --out has, and add the others");
   app.add_option("--backend", given.run.executor.backend, "backend to compute with")

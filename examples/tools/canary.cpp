@@ -100,8 +100,10 @@ static int run(int argc, char** argv) {
                "kaiju-canary");
   Arguments arguments;
   app.add_option("FILE", arguments.model, "checkpoint")->required();
-  CLI::Option* const out = app.add_option("--out", arguments.out, "file to write the canaries to");
-  app.add_option("--check", arguments.check, "file of canaries to check; exits with 1 if one differs")->excludes(out);
+  CLI::Option* const out = app.add_option("--out", arguments.out, "file to write the canaries to")->type_name("FILE");
+  app.add_option("--check", arguments.check, "file of canaries to check; exits with 1 if one differs")
+      ->type_name("FILE")
+      ->excludes(out);
   app.add_option("--backend", arguments.executor.backend, "backend to compute with")
       ->check(tools::backend_name())
       ->capture_default_str();

@@ -111,7 +111,9 @@ static int run(int argc, char** argv) {
   kaiju::ExecutorOptions options;
   bool layers = false;
   app.add_option("FILE", model, "checkpoint")->required();
-  app.add_option("--reference", reference_path, "file of examples/import/float_reference.py")->required();
+  app.add_option("--reference", reference_path, "file of examples/import/float_reference.py")
+      ->type_name("FILE")
+      ->required();
   app.add_flag("--layers", layers,
                "also compute each layer alone, from the float model's input (float_reference.py --hidden), on the CPU");
   app.add_option("--backend", options.backend, "backend to compute with")

@@ -14,8 +14,9 @@ static int run(int argc, char** argv) {
   CLI::App app("Writes the classifier of a checkpoint as a file of its own.", "kaiju-head");
   std::string model, head, out;
   app.add_option("FILE", model, "checkpoint")->required();
-  app.add_option("--head", head, "give the checkpoint this head first, to check that it fits");
-  app.add_option("--out", out, "the file to write; an existing file is replaced once the new one is complete");
+  app.add_option("--head", head, "give the checkpoint this head first, to check that it fits")->type_name("FILE");
+  app.add_option("--out", out, "the file to write; an existing file is replaced once the new one is complete")
+      ->type_name("FILE");
   app.footer(
       "Examples:\n  kaiju-head model.safetensors --out head.safetensors\n  kaiju-head model.safetensors --head "
       "head.safetensors\n  kaiju-server --model model.safetensors --head head.safetensors");

@@ -1,5 +1,5 @@
-// kaiju-inspect: prints the contents of a checkpoint as a summary and a table of tensors. Verifies the file unless an
-// option disables that.
+// kaiju-inspect: prints the contents of a checkpoint as a table of tensors and, after it, a summary. Verifies the file
+// unless an option disables that.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -189,7 +189,28 @@ std::string slots_report(const ModelConfig& config) {
   return report;
 }
 
-std::string text_report(const std::string& path, const Checkpoint& checkpoint, bool verified) {
+// All tensors in the order of the file.
+std::string tensors_report(const Checkpoint& checkpoint) {
+  size_t name_width = 6;
+  size_t shape_width = 5;
+  std::vector<const TensorInfo*> tensors;
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    tensors.push_back(&tensor);
+    name_width = std::max(name_width, tensor.name.size());
+    shape_width = std::max(shape_width, fmt::format("{}", fmt::join(tensor.shape, " x ")).size());
+  }
+  std::sort(tensors.begin(), tensors.end(),
+            [](const TensorInfo* a, const TensorInfo* b) { return a->offset < b->offset; });
+  std::string report = fmt::format("  {:<{}}  {:<4}  {:>{}}  {:>13}  {}\n", "tensor", name_width, "type", "shape",
+                                   shape_width, "bytes", "digest");
+  for (const TensorInfo* tensor : tensors)
+    report += fmt::format("  {:<{}}  {:<4}  {:>{}}  {:>13}  {}\n", tensor->name, name_width,
+                          kaiju::dtype_name(tensor->dtype), fmt::format("{}", fmt::join(tensor->shape, " x ")),
+                          shape_width, tensor->bytes.size(), tensor->digest);
+  return report + "\n";
+}
+
+std::string summary_report(const std::string& path, const Checkpoint& checkpoint, bool verified) {
   const ModelConfig& c = checkpoint.config();
   const Summary s = summarise(checkpoint);
   std::string report;
@@ -228,24 +249,7 @@ std::string text_report(const std::string& path, const Checkpoint& checkpoint, b
     line("classifier",
          fmt::format("{} label{}: {}", c.labels.size(), c.labels.size() == 1 ? "" : "s", labels_text(c.labels)));
 
-  report += slots_report(c);
-
-  size_t name_width = 6;
-  size_t shape_width = 5;
-  std::vector<const TensorInfo*> tensors;
-  for (const TensorInfo& tensor : checkpoint.tensors()) {
-    tensors.push_back(&tensor);
-    name_width = std::max(name_width, tensor.name.size());
-    shape_width = std::max(shape_width, fmt::format("{}", fmt::join(tensor.shape, " x ")).size());
-  }
-  std::sort(tensors.begin(), tensors.end(),
-            [](const TensorInfo* a, const TensorInfo* b) { return a->offset < b->offset; });
-  print("\n  {:<{}}  {:<4}  {:>{}}  {:>13}  {}\n", "tensor", name_width, "type", "shape", shape_width, "bytes",
-        "digest");
-  for (const TensorInfo* tensor : tensors)
-    print("  {:<{}}  {:<4}  {:>{}}  {:>13}  {}\n", tensor->name, name_width, kaiju::dtype_name(tensor->dtype),
-          fmt::format("{}", fmt::join(tensor->shape, " x ")), shape_width, tensor->bytes.size(), tensor->digest);
-  return report;
+  return report + slots_report(c);
 }
 
 std::string json_report(const std::string& path, const Checkpoint& checkpoint, bool verified) {
@@ -279,13 +283,17 @@ static int run(int argc, char** argv) {
   std::string path;
   bool json = false;
   bool no_verify = false;
+  bool summary = false;
   app.add_option("FILE", path, "the checkpoint")->required();
-  app.add_flag("--json", json, "print one JSON document instead of text");
+  CLI::Option* const as_json = app.add_flag("--json", json, "print one JSON document instead of text");
+  app.add_flag("--summary", summary, "leave the table of tensors out, which is printed before the summary")
+      ->excludes(as_json);
   app.add_flag("--no-verify", no_verify,
                "check the structure only: faster on a large file, but does not detect damaged weights");
   app.footer(
       "Examples:\n"
       "  kaiju-inspect model.safetensors\n"
+      "  kaiju-inspect model.safetensors --summary\n"
       "  kaiju-inspect model.safetensors --json | jq .digest\n"
       "  kaiju-inspect large.safetensors --no-verify");
   if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
@@ -295,8 +303,12 @@ static int run(int argc, char** argv) {
     const auto model = kaiju::Model::create(checkpoint.value());  // reads tokenizer and chat symbols
     if (!model.ok()) return kaiju::tools::fail(app, 1, path + ": " + model.status().message());
   }
-  const std::string report = (json ? json_report : text_report)(path, *checkpoint.value(), !no_verify);
-  kaiju::tools::print("{}", report);
+  if (json) {
+    kaiju::tools::print("{}", json_report(path, *checkpoint.value(), !no_verify));
+    return 0;
+  }
+  if (!summary) kaiju::tools::print("{}", tensors_report(*checkpoint.value()));
+  kaiju::tools::print("{}", summary_report(path, *checkpoint.value(), !no_verify));
   return 0;
 }
 

@@ -49,7 +49,8 @@ static int run(int argc, char** argv) {
   auto* config_option =
       app.add_option("--config", config_path,
                      fmt::format("a JSON file of a config (docs/checkpoint.md), at most {} KiB, instead of a preset",
-                                 kaiju::kMostConfigBytes >> 10));
+                                 kaiju::kMostConfigBytes >> 10))
+          ->type_name("FILE");
   auto* layers_option = app.add_option("--layers", layers, "number of layers; the preset's pattern is cut or repeated")
                             ->check(kaiju::tools::whole_number(1, kaiju::kMostLayers));
   auto* labels_option = app.add_option("--labels", labels, "add a classifier with this number of labels to the preset")
@@ -67,6 +68,7 @@ static int run(int argc, char** argv) {
       ->check(kaiju::tools::whole_number(0, 1024))
       ->capture_default_str();
   app.add_option("--out", out, "the file to write; an existing file is replaced once the new one is complete")
+      ->type_name("FILE")
       ->required();
   preset_option->excludes(config_option);
   layers_option->excludes(config_option);

@@ -18,7 +18,7 @@ inline CLI::Validator name_from(std::vector<std::string> names) {
                ? ""
                : fmt::format("there is no \"{}\"; choose one of: {}", given, fmt::join(names, ", "));
   };
-  return CLI::Validator(check, "");
+  return CLI::Validator(check, "NAME");
 }
 
 // Names that --backend takes. The library says which of them this build and this machine have.

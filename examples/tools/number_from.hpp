@@ -1,4 +1,4 @@
-// Checks numbers of options and shows their range in --help. Numbers are decimal, without leading zeros: CLI11 alone
+// Checks numbers of options and says their range, for --help. Numbers are decimal, without leading zeros: CLI11 alone
 // reads 010 as 8 and 0x10 as 16, and its rules differ between versions.
 #pragma once
 
@@ -44,7 +44,7 @@ inline CLI::Validator number_from(double low, double high, Zero zero = Zero::kLi
     const bool is_good = value && ((*value >= low && *value <= high) || (zero == Zero::kToo && *value == 0));
     return is_good ? "" : wanted(given, fmt::format("{}a number from {:g} to {:g}", besides, low, high));
   };
-  return CLI::Validator(check, fmt::format("{}in [{:g} - {:g}]", besides, low, high));
+  return CLI::Validator(check, fmt::format("{}{:g} to {:g}", besides, low, high));
 }
 
 inline CLI::Validator whole_number(int64_t low, int64_t high) {
@@ -53,7 +53,7 @@ inline CLI::Validator whole_number(int64_t low, int64_t high) {
     const bool is_good = value && *value >= low && *value <= high;
     return is_good ? "" : wanted(given, fmt::format("a whole number from {} to {}", low, high));
   };
-  return CLI::Validator(check, fmt::format("in [{} - {}]", low, high));
+  return CLI::Validator(check, fmt::format("{} to {}", low, high));
 }
 
 // All of a uint64_t and nothing else: CLI11 by itself takes -1 for its largest.
@@ -81,7 +81,7 @@ inline CLI::Validator byte_count() {
     given = fmt::format("{}", *count << (10 * power));
     return "";
   };
-  return CLI::Validator(convert, "SIZE [b, kb(=1024b), ...]");
+  return CLI::Validator(convert, "SIZE");
 }
 
 }  // namespace kaiju::tools

@@ -106,6 +106,7 @@ static int run(int argc, char** argv) {
   app.add_option(
          "--text", text_path,
          fmt::format("UTF-8 text, at most {} MiB; a byte-order mark at its beginning is skipped", kMostTextBytes >> 20))
+      ->type_name("FILE")
       ->required();
   app.add_option("--backend", options.backend, "backend to compute with")
       ->check(kaiju::tools::backend_name())

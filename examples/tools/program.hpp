@@ -4,14 +4,17 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <span>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "help.hpp"
 #include "kaiju.h"
 #include "nearest.hpp"
 #include "standard_streams.hpp"
@@ -65,8 +68,17 @@ inline std::string list_with_empty_item(CLI::App& app, std::span<char* const> ar
   return "";
 }
 
-// ": did you mean --seed?" for the first option that no command knows; empty: none is like it.
+// The first option that no command knows; empty: there is none.
+inline std::string unknown_option(const CLI::App& app) {
+  for (const std::string& argument : app.remaining(true))
+    if (argument.starts_with("--")) return argument.substr(0, argument.find('='));
+  return "";
+}
+
+// ": did you mean --seed?" for that option; empty: none is like it.
 inline std::string option_meant(const CLI::App& app) {
+  const std::string given = unknown_option(app);
+  if (given.empty()) return "";
   std::vector<std::string> known;
   const auto add = [&](const CLI::App& command) {
     for (const CLI::Option* option : command.get_options())
@@ -74,31 +86,63 @@ inline std::string option_meant(const CLI::App& app) {
   };
   add(app);
   for (const CLI::App* command : app.get_subcommands()) add(*command);  // those on the command line
-  for (const std::string& argument : app.remaining(true))
-    if (argument.starts_with("--")) return did_you_mean(argument.substr(0, argument.find('=')), known);
-  return "";
+  return did_you_mean(given, known);
+}
+
+// Says what nothing takes, in the order in which it was given (CLI11 tells it in reverse), and which option was meant.
+inline std::string unexpected(const CLI::App& app, std::span<char* const> arguments) {
+  std::vector<std::string> extras = app.remaining(true);
+  const auto place = [&](const std::string& extra) { return std::find(arguments.begin(), arguments.end(), extra); };
+  std::stable_sort(extras.begin(), extras.end(),
+                   [&](const std::string& a, const std::string& b) { return place(a) < place(b); });
+  std::string message = fmt::format("The following argument{} not expected: {}", extras.size() == 1 ? " was" : "s were",
+                                    fmt::join(extras, " "));
+  const std::string meant = option_meant(app);
+  if (!meant.empty() && extras.size() > 1) message += "; " + unknown_option(app);
+  return message + meant;
+}
+
+// "kaiju-bench step", whose --help has the options of this command line.
+inline std::string command_of(const CLI::App& app, std::span<char* const> arguments) {
+  const auto commands = app.get_subcommands([](const CLI::App* any) { return !any->get_name().empty(); });
+  for (const std::string argument : arguments.subspan(std::min<size_t>(1, arguments.size())))
+    for (const CLI::App* command : commands)
+      if (command->get_name() == argument) return app.get_name() + " " + argument;
+  return app.get_name();
+}
+
+// Gives a program or a subcommand the help of all, and --version.
+inline void prepare_help(CLI::App& app, const std::shared_ptr<Help>& help) {
+  app.formatter(help);
+  CLI::Option* version = app.set_version_flag("--version", kaiju_version_string(), "print the version and exit");
+  if (CLI::Option* asks = app.get_help_ptr()) {
+    asks->description("print this help and exit");
+    version->group(asks->get_group());
+  }
 }
 
 // The exit code to stop with at once: 0 after --help and --version, 2 for a wrong command line. `app` has been given
 // the program's name.
 inline std::optional<int> parse(CLI::App& app, int argc, char** argv) {
-  app.set_version_flag("--version", kaiju_version_string());
-  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; }))
-    command->set_version_flag("--version", kaiju_version_string());
+  const std::span<char* const> arguments(argv, static_cast<size_t>(argc));
+  const auto help = std::make_shared<Help>();
+  prepare_help(app, help);
+  for (CLI::App* command : app.get_subcommands([](CLI::App* any) { return !any->get_name().empty(); }))
+    prepare_help(*command, help);
   refuse_empty_values(app);
   const auto wrong = [&](const std::string& message) {
-    return fail(app, 2, message + " (see " + app.get_name() + " --help)");
+    return fail(app, 2, message + " (see " + command_of(app, arguments) + " --help)");
   };
-  if (const std::string option = option_without_value({argv, static_cast<size_t>(argc)}); !option.empty())
+  if (const std::string option = option_without_value(arguments); !option.empty())
     return wrong(option + ": " + kEmptyValue);
-  if (const std::string option = list_with_empty_item(app, {argv, static_cast<size_t>(argc)}); !option.empty())
+  if (const std::string option = list_with_empty_item(app, arguments); !option.empty())
     return wrong(option + ": an item of the list is empty");
   try {
     app.parse(argc, argv);
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
-    if (dynamic_cast<const CLI::ExtrasError*>(&error) || dynamic_cast<const CLI::RequiredError*>(&error))
-      return wrong(error.what() + option_meant(app));
+    if (dynamic_cast<const CLI::ExtrasError*>(&error)) return wrong(unexpected(app, arguments));
+    if (dynamic_cast<const CLI::RequiredError*>(&error)) return wrong(error.what() + option_meant(app));
     if (error.get_exit_code() != 0) return wrong(error.what());
     std::ostringstream asked_for;
     const int code = app.exit(error, asked_for, asked_for);

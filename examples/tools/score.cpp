@@ -195,16 +195,20 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("FILE", options.model, "checkpoint")->required();
   app.add_option("--tokens", options.tokens,
                  "file of token ids separated by white space, no more than the model's context; - reads standard input")
+      ->type_name("FILE")
       ->required();
   app.add_option("--logits", options.logits,
                  "write the logits here, float32 [tokens, vocabulary] in NumPy's "
-                 "format; an existing file is replaced once the new one is complete");
+                 "format; an existing file is replaced once the new one is complete")
+      ->type_name("FILE");
   app.add_option("--scores", options.scores,
                  "write the classifier's scores here, float32 [tokens, labels], in "
-                 "the same way; the model must have a classifier");
+                 "the same way; the model must have a classifier")
+      ->type_name("FILE");
   app.add_option("--logprobs", options.logprobs,
                  "write log-probabilities here, float32 [tokens - 1], in the same way: the natural logarithm of "
-                 "the probability of each token after the first, given those before it");
+                 "the probability of each token after the first, given those before it")
+      ->type_name("FILE");
   app.add_option("--devices", options.executor.devices,
                  "devices to compute on: 1 is the first GPU; several share the model")
       ->check(kaiju::tools::whole_number(0, 1024))

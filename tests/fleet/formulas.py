@@ -313,6 +313,13 @@ class Program(unittest.TestCase):
             self.assertIn(says, answer.stderr)
             self.assertTrue(answer.stderr.endswith(f"(see kaiju-fleet {command}--help)\n"), answer.stderr)
 
+    def test_an_output_that_cannot_be_written_is_one_line_and_gives_1(self):
+        with open("/dev/full", "w") as full:
+            answer = subprocess.run(
+                [sys.executable, ROOT / "examples/fleet/kaiju-fleet", "study"], stdout=full, stderr=subprocess.PIPE
+            )
+        self.assertEqual((answer.returncode, answer.stderr.count(b"\n")), (1, 1), answer.stderr)
+
     def test_help_has_examples_and_every_command_has_a_version(self):
         for command in ((), ("plan",), ("ledger",), ("study",), ("page",)):
             answer = self.run_it(*command, "--help")

@@ -63,6 +63,14 @@ TEST_CASE("kaiju-inspect verifies and shows a checkpoint that kaiju-make wrote")
     CHECK(tiny::contains(text.out, part));
   }
 
+  const size_t after_tensors = text.out.find("\n\n") + 2;
+  const Run summary = run(folder, "kaiju-inspect", "'" + path + "' --summary");
+  CHECK(summary.status == 0);
+  CHECK(tiny::contains(text.out.substr(0, after_tensors), "layers.3.ffn.down.weight"));
+  CHECK(summary.out == text.out.substr(after_tensors));  // the end of what a terminal shows
+  CHECK(summary.out.starts_with("kaiju-nano\n"));
+  fails(run(folder, "kaiju-inspect", "'" + path + "' --summary --json"), "--json");
+
   const Run json = run(folder, "kaiju-inspect", "'" + path + "' --json");
   REQUIRE(json.status == 0);
   const auto parsed = nlohmann::json::parse(json.out);
@@ -274,7 +282,8 @@ TEST_CASE("kaiju-bench step times models of any shape in steps of any size") {
 
 TEST_CASE("the help of every kaiju-bench subcommand has examples and the defaults of lists") {
   const tiny::Folder folder;
-  for (const std::string part : {"ops", "step", "cache", "replay", "serve", "hour", "fleet"}) {
+  for (const std::string part :
+       {"ops", "step", "cache", "replay", "serve", "hour", "policies", "chains", "fleet", "peers"}) {
     const Run help = run(folder, "kaiju-bench", part + " --help");
     INFO(help.out);
     for (size_t at = help.out.find("  kaiju-bench "); at != std::string::npos;
@@ -282,10 +291,10 @@ TEST_CASE("the help of every kaiju-bench subcommand has examples and the default
       CHECK(help.out.substr(at + 14, part.size()) == part);
     CHECK(tiny::contains(help.out, "  kaiju-bench " + part));
   }
-  CHECK(tiny::contains(run(folder, "kaiju-bench", "ops --help").out, "[1,4,16,64,512]"));
+  CHECK(tiny::contains(run(folder, "kaiju-bench", "ops --help").out, "default: 1,4,16,64,512;"));
   const std::string step = run(folder, "kaiju-bench", "step --help").out;
-  CHECK(tiny::contains(step, "[1,4,16,32]"));
-  CHECK(tiny::contains(step, "[512,2048]"));
+  CHECK(tiny::contains(step, "default: 1,4,16,32)"));
+  CHECK(tiny::contains(step, "default: 512,2048)"));
 }
 
 TEST_CASE("the table of kaiju-bench step keeps its columns, and counts all rows of a mixed step") {
@@ -647,6 +656,43 @@ TEST_CASE("kaiju-inspect verifies the tokenizer and the chat symbols too") {
   fails(inspect("'" + (folder / "junk") + "' --json"), (folder / "junk") + ": tokenizer: ");
   fails(inspect("'" + (folder / "letters") + "'"), (folder / "letters") + ": ");
   CHECK(inspect("'" + (folder / "junk") + "' --no-verify").status == 0);
+}
+
+TEST_CASE("help has a value, a range and a default for an option, and nothing of CLI11's notation") {
+  const tiny::Folder folder;
+  for (const std::string line :
+       {"kaiju-inspect", "kaiju-make", "kaiju-head", "kaiju-score", "kaiju-perplexity", "kaiju-batch", "kaiju-bench",
+        "kaiju-chat", "kaiju-bench ops", "kaiju-bench step", "kaiju-bench cache", "kaiju-bench chains",
+        "kaiju-bench replay", "kaiju-bench serve", "kaiju-bench hour", "kaiju-bench policies", "kaiju-bench fleet",
+        "kaiju-bench peers"}) {
+    const size_t space = line.find(' ');
+    const Run help =
+        run(folder, line.substr(0, space), (space == std::string::npos ? "" : line.substr(space)) + " --help");
+    INFO(help.out);
+    CHECK(help.status == 0);
+    for (const char* raw :
+         {":in [", "REQUIRED", "Needs:", "Excludes:", "=[", "INT", "FLOAT", KAIJU_SOURCE_DIR, "\n\n\n"})
+      CHECK_FALSE(tiny::contains(help.out, raw));
+    std::istringstream lines(help.out);
+    for (std::string each; std::getline(lines, each);)
+      if (each.starts_with("  -") || each.starts_with(std::string(30, ' '))) CHECK(each.size() <= 110);
+  }
+  const std::string step = run(folder, "kaiju-bench", "step --help").out;
+  CHECK(
+      tiny::contains(step, "  --chunk N                   most tokens in a prefill step (1 to 65536; default: 256)\n"));
+  CHECK(tiny::contains(step, "needs --beside)\n"));
+}
+
+TEST_CASE("a mistake in a subcommand's line leads to the subcommand's help, and arguments too many keep their order") {
+  const tiny::Folder folder;
+  const auto bench = [&](const std::string& arguments) { return run(folder, "kaiju-bench", arguments); };
+  for (const std::string line : {"--threads 0", "--threads=", "--streams 1,,2", "--nonsense", "--beside-after 5"}) {
+    INFO(line);
+    fails(bench("step x " + line), "(see kaiju-bench step --help)");
+  }
+  fails(bench("--nonsense"), "(see kaiju-bench --help)");
+  fails(run(folder, "kaiju-inspect", "one two --three four"), "not expected: two --three four");
+  fails(run(folder, "kaiju-inspect", "one two"), "The following argument was not expected: two ");
 }
 
 TEST_CASE("every program has help with examples") {

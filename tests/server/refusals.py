@@ -4,11 +4,25 @@
 """
 
 import json
+import pathlib
 import socket
+import subprocess
 import sys
 import unittest
 
-from running import ASK, OfServer, Running, completion_bytes
+from running import ASK, MODEL, SERVER, OfServer, Running, completion_bytes
+
+
+class Help(unittest.TestCase):
+    def test_options_have_groups_and_defaults_that_are_no_paths_of_the_build(self):
+        told = subprocess.run([SERVER, "--help"], capture_output=True, text=True, timeout=60)
+        self.assertEqual((told.returncode, told.stderr), (0, ""))
+        for part in ("\nListening:\n", "\nCache:\n", "\nSafety:\n", "\nFleet:\n", "  --port N  ", "(0 to 65535; default: 8080)",
+                     "default: the bundled kaiju-nano)", "--tls-key", "  --limit TIER:LABEL=LIMIT  ", "  --heads FOLDER  "):
+            self.assertIn(part, told.stdout)
+        for raw in (":in [", ":DIR", "Needs:", "=[", "REQUIRED", str(pathlib.Path(MODEL).resolve().parent.parent)):
+            self.assertNotIn(raw, told.stdout)
+        self.assertLessEqual(max(map(len, told.stdout.splitlines())), 110)
 
 
 class Rude(OfServer):
@@ -69,7 +83,9 @@ class Rude(OfServer):
     def test_broken_heads_get_an_answer_or_the_door(self):
         self.assertIn(b"400", self.raw(b"hello there\r\n\r\n"))
         self.assertIn(b"431", self.raw(b"GET / HTTP/1.1\r\nx: " + b"y" * 20000 + b"\r\n\r\n"))
-        self.assertIn(b"413", self.raw(b"POST /tokenize HTTP/1.1\r\ncontent-length: 99999999\r\n\r\n"))
+        refused = self.raw(b"POST /tokenize HTTP/1.1\r\ncontent-length: 99999999\r\n\r\n")
+        self.assertIn(b"413", refused)
+        self.assertIn(b"--body-bytes", refused)
 
     def test_a_client_that_reads_nothing_holds_nobody(self):
         slow = socket.create_connection(("127.0.0.1", self.server.port))

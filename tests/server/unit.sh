@@ -20,5 +20,5 @@ systemd-analyze security --offline=yes --no-pager "$unit" | tail -n 1
 systemd-analyze security --offline=yes --threshold=20 --no-pager "$unit" >/dev/null
 
 stop=$(sed -n 's/^TimeoutStopSec=//p' "$unit")
-drain=$("$server" --help | sed -n 's/.*--drain-seconds N[^=]*=\([0-9]*\).*/\1/p')
+drain=$("$server" --help | sed -n 's/.*--drain-seconds N .*default: \([0-9]*\).*/\1/p')
 [ "$stop" -gt "$drain" ] || { echo "TimeoutStopSec=$stop is not longer than --drain-seconds $drain"; exit 1; }

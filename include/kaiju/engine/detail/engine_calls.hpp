@@ -135,7 +135,7 @@ inline Status EngineImpl::set_session_tokens(SessionId session, std::span<const 
     KAIJU_TRY(check_tokens(tokens));
     if (tokens.size() > static_cast<size_t>(info().context))
       return invalid_argument("a history of " + std::to_string(tokens.size()) + " tokens exceeds the context of " +
-                              std::to_string(info().context));
+                              std::to_string(info().context) + ": shorten it");
     auto copy = std::make_shared<const std::vector<int32_t>>(tokens.begin(), tokens.end());
     return inbox_.locked([&](Inbox& inbox) -> Status {
       Result<History*> history = idle_session(inbox, session);
@@ -364,7 +364,7 @@ inline Result<RequestId> EngineImpl::submit_tokens(SessionId session, std::span<
     KAIJU_TRY(check_tokens(tokens));
     if (tokens.size() > static_cast<size_t>(info().context))
       return invalid_argument(std::to_string(tokens.size()) + " tokens exceed the context of " +
-                              std::to_string(info().context));
+                              std::to_string(info().context) + ": shorten the prompt");
     Result<SamplingSpec> sampling = sampling_of(options.sampling);
     if (!sampling.ok()) return sampling.status();
     KAIJU_TRY(check_options(options));

@@ -87,7 +87,7 @@ inline Status EngineImpl::propose(RequestId request, int32_t sequence, std::span
   KAIJU_TRY(check_tokens(tokens));
   if (tokens.size() > static_cast<size_t>(info().context))
     return invalid_argument(std::to_string(tokens.size()) + " proposed tokens exceed the context of " +
-                            std::to_string(info().context));
+                            std::to_string(info().context) + ": propose fewer");
   SequenceCall call{.kind = SequenceCall::Kind::kPropose, .sequence = sequence};
   call.tokens.assign(tokens.begin(), tokens.end());
   return call_sequence(request, std::move(call), [&](const RequestControl& control, const SequenceCall&) -> Status {
