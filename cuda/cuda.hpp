@@ -23,6 +23,10 @@ std::vector<Gpu> gpus();
 // Whether the first of them is one the backend runs on.
 bool present();
 
+// Bytes that each of `count` GPUs that share a model takes at most for what they tell each other, in steps of so many
+// tokens of so many slots; 0 for one GPU. kUnsupported where a model cannot be divided so, with what could be.
+Result<int64_t> exchange_bytes(const ModelConfig& config, int32_t count, int32_t step_tokens, int32_t slot_count);
+
 // Takes all memory of computing on the GPUs sizes.gpus and copies the weights there. kUnsupported without a fit GPU or
 // when it fails the golden self-check, kOutOfMemory with what was wanted by what. The executor answers kDeviceLost from
 // the first failed CUDA call on; a new one may then be made, where the driver allows.

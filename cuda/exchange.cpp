@@ -4,9 +4,15 @@
 #include <algorithm>
 #include <string>
 
+#include "cuda.hpp"
 #include "exchange_sizes.hpp"
 
 namespace kaiju::cuda {
+
+Result<int64_t> exchange_bytes(const ModelConfig& config, int32_t count, int32_t step_tokens, int32_t slot_count) {
+  KAIJU_TRY(check_split(config, count));
+  return count == 1 ? 0 : most_exchange_bytes(config, count, step_tokens, logit_rows_of(slot_count, step_tokens));
+}
 
 Result<std::shared_ptr<LostFlag>> LostFlag::make() {
   auto flag = std::make_shared<LostFlag>();

@@ -1,5 +1,5 @@
 // The memory of the exchange among GPUs that share a model. Includes nothing of CUDA: the exchange takes its memory by
-// these sizes (exchange.cpp), and memory_need() adds them to what an engine would take (src/executors.cpp).
+// these sizes, and memory_need() adds them to what an engine would take (exchange_bytes() in cuda.hpp).
 #pragma once
 
 #include <algorithm>

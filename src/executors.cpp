@@ -17,7 +17,6 @@
 #include "kaiju/step/executor.hpp"
 #if KAIJU_CUDA
 #include "cuda.hpp"
-#include "exchange_sizes.hpp"
 #endif
 
 namespace kaiju {
@@ -336,8 +335,14 @@ Result<MemoryNeed> memory_need(const Checkpoint& checkpoint, const ExecutorOptio
     const int64_t share = std::max<int64_t>(1, static_cast<int64_t>(devices->size()));  // GPUs that share the model
     Result<ExecutorSizes> sizes = sizes_of(checkpoint.config(), options, on_gpu);
     if (!sizes.ok()) return sizes.status();
+    int64_t exchange = 0;
 #if KAIJU_CUDA
-    if (on_gpu) KAIJU_TRY(cuda::check_split(checkpoint.config(), static_cast<int32_t>(share)));
+    if (on_gpu) {
+      const Result<int64_t> bytes =
+          cuda::exchange_bytes(checkpoint.config(), static_cast<int32_t>(share), sizes->step_tokens, sizes->slot_count);
+      if (!bytes.ok()) return bytes.status();
+      exchange = *bytes;
+    }
 #endif
     const ModelConfig config = config_of_part(checkpoint.config(), static_cast<int32_t>(share));
     Slots slots;
@@ -351,11 +356,7 @@ Result<MemoryNeed> memory_need(const Checkpoint& checkpoint, const ExecutorOptio
     if (on_gpu) need.workspace += gpu_extra_bytes(config, sizes->slot_count, need.workspace);
     constexpr int64_t kCublasLtBytes = int64_t{240} << 20;
     if (products_called(options.products) == Products::kCublasLt) need.workspace += kCublasLtBytes;
-#if KAIJU_CUDA
-    if (share > 1)
-      need.workspace += cuda::most_exchange_bytes(config, static_cast<int32_t>(share), sizes->step_tokens,
-                                                  cuda::logit_rows_of(sizes->slot_count, sizes->step_tokens));
-#endif
+    need.workspace += exchange;
     for (const TensorInfo& tensor : checkpoint.tensors()) {
       if (tensor.name == "tokenizer") continue;
       if (options.skip_zeros && tensor.name.ends_with("ffn.down.weight"))
