@@ -106,6 +106,12 @@ TEST_CASE("a recorded reply of a full batch is computed again alone, by any back
     strict.max_tokens = 24, strict.safety.limits = {{"one", 0.0}}, strict.safety.run = 3, strict.safety.hold_back = 0;
     strict.stop_tokens.emplace();
     busy.submit(shared, strict);
+    for (int i = 0; i < 3; ++i) {  // of 200 tokens, one in 16 ends a reply
+      RequestOptions stopped = options_of(random, 5);
+      stopped.max_tokens = 200, stopped.sampling.temperature = 2, stopped.stop_tokens.emplace();
+      for (int32_t token = 0; token < config().vocab_size; token += 16) stopped.stop_tokens->push_back(token);
+      busy.submit(prompt_of(random), stopped);
+    }
     for (int i = 0; i < 4; ++i) REQUIRE(busy.engine().cancel(requests[random() % requests.size()]).ok());
     busy.drain();
     REQUIRE(busy.records.size() >= requests.size());
