@@ -140,8 +140,8 @@ class Client:
                 "stream_options": {"include_usage": True}}  # fmt: skip
 
     def loaded(self, where, seconds, rate):
-        """Asks the servers that `where` gives for chats, for so long, `rate` times a second (Poisson), or with every slot taken. What was sent in the first
-        quarter does not count. Returns what counts."""
+        """Asks the servers that `where` gives for chats, for so long, `rate` times a second (Poisson), or with every slot
+        taken. What was sent in the first quarter does not count. Returns what counts."""
         due, begun = queue.Queue(), time.monotonic()
         ending = begun + seconds
 
@@ -205,10 +205,14 @@ def asked_alone(server):
     return told[10:]  # the first ones compute the card
 
 
+def computed_tokens(told):
+    return [one.prompt_tokens - one.cached_tokens for one in told]
+
+
 def besides_steps(machine, told):
     """Seconds of requests that a machine had alone which no step explains, from the client to its first event: connections,
     HTTP, text to tokens."""
-    steps = (model.decode_s(machine, 0, CONTEXT) + model.prompt_s(machine, 1, one.prompt_tokens - one.cached_tokens) for one in told)
+    steps = (model.decode_s(machine, 0, CONTEXT) + model.prompt_s(machine, 1, tokens) for tokens in computed_tokens(told))
     return [max(0.0, one.first - one.sent - step) for one, step in zip(told, steps)]
 
 
@@ -228,10 +232,6 @@ def seconds_a_token(told):
     return statistics.fmean((one.ended - one.first) / max(1, one.reply_tokens - 1) for one in told)
 
 
-def computed_tokens(told):
-    return [one.prompt_tokens - one.cached_tokens for one in told]
-
-
 def by_server(told):
     return {name: [one for one in told if one.server == name] for name in sorted({one.server for one in told})}
 
@@ -239,7 +239,7 @@ def by_server(told):
 def fitted(machine, told, seconds):
     """The machine with the service factor with which its simulated replies are as fast as those told, of one server."""
     traffic, rate, measured = traffic_of(told), len(told) / seconds, seconds_a_token(told)
-    low, high = 0.25, 4.0
+    least, most = low, high = 0.25, 4.0
     for _ in range(12):
         middle = math.sqrt(low * high)
         slower = machine | {"service_factor": middle}
@@ -247,6 +247,8 @@ def fitted(machine, told, seconds):
         late = state is None or state["streams"] > 2 * SLOTS
         late = late or statistics.fmean(stepped.played(slower, traffic, rate, 4000, computed=computed_tokens(told))[1]) > measured
         low, high = (low, middle) if late else (middle, high)
+    if low == least or high == most:
+        raise files.Refused(f"with no service factor from {least:g} to {most:g} are simulated replies as fast as measured ones: this machine is too busy")
     return machine | {"service_factor": low}
 
 

@@ -62,9 +62,9 @@ def played(machine, traffic, rate, messages=20000, seed=1, computed=None):
     return first_tokens[messages // 10 :], reply_tokens[messages // 10 :]
 
 
-def figures(machine, traffic, rate, messages=20000, seed=1, computed=None):
+def figures(machine, traffic, rate, messages=20000):
     """Percentiles of the time to the first token, and a reply's tokens a second."""
-    first_tokens, reply_tokens = played(machine, traffic, rate, messages, seed, computed)
+    first_tokens, reply_tokens = played(machine, traffic, rate, messages)
     times = sorted(first_tokens)
     found = {f"p{part}_ms": times[int(part / 100 * len(times))] * 1e3 for part in (50, 90, 99)}
     return found | {"tokens_per_second": len(reply_tokens) / sum(reply_tokens)}
