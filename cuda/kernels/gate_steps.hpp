@@ -11,12 +11,7 @@
 #include "kaiju/arith/gate.hpp"
 #include "kaiju/arith/quantise.hpp"
 #include "kaiju/arith/row_args.hpp"
-
-#if defined(__CUDA_ARCH__)
-#define KAIJU_UNROLL _Pragma("unroll")
-#else
-#define KAIJU_UNROLL
-#endif
+#include "unroll.hpp"
 
 namespace kaiju::cuda {
 
@@ -109,5 +104,3 @@ KAIJU_HOST_DEVICE inline float transform_pair(float own, float other, float sign
 }
 
 }  // namespace kaiju::cuda
-
-#undef KAIJU_UNROLL

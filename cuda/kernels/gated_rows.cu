@@ -5,21 +5,14 @@
 
 #include "../tiles/dependent_launch.cuh"
 #include "gated_matmul.hpp"
-#include "row_steps.cuh"
+#include "row_block.cuh"
 
 namespace kaiju::cuda {
 namespace {
 
-constexpr int32_t kThreads = 256, kRun = 8;  // values of a load
-constexpr int kAtOnce = 8;                   // loads of a thread on their way
-
-__device__ __forceinline__ uint32_t most_of_block(uint32_t most) {
-  __shared__ uint32_t of_warp[kThreads / 32];
-  most = __reduce_max_sync(0xFFFFFFFFu, most);
-  if (lane() == 0) of_warp[thread() / 32] = most;
-  __syncthreads();
-  return __reduce_max_sync(0xFFFFFFFFu, lane() < kThreads / 32 ? of_warp[lane()] : 0u);
-}
+using row_block::kThreads, row_block::packed_bytes;
+constexpr int32_t kRun = 8;  // values of a load
+constexpr int kAtOnce = 8;   // loads of a thread on their way
 
 __global__ void __launch_bounds__(kThreads)
     quantise_gated_kernel(const arith::bf16* __restrict__ values, const float* __restrict__ magnitudes, int32_t tiles,
@@ -40,17 +33,10 @@ __global__ void __launch_bounds__(kThreads)
   uint32_t most = 0;
   for (int32_t tile = thread(); tile < tiles; tile += kThreads)
     most = max(most, arith::bits_of(magnitudes[int64_t{row} * tiles + tile]));
-  const float largest = largest_of(most_of_block(most));
-  const bool constant = to.inverse != 0.0f;
-  const float inverse = constant ? to.inverse : largest > 0.0f ? arith::divide(127.0f, largest) : 0.0f;
-  if (thread() == 0 && part == 0) to.scale[row] = constant ? 1.0f : arith::divide(largest, 127.0f);
-  const float least = constant ? -128.0f : -127.0f;
-  const auto byte = [&](uint32_t bits) {
-    return static_cast<uint32_t>(arith::round_saturate(arith::mul(arith::float_of(bits), inverse), least, 127.0f));
-  };
+  const auto steps = row_block::steps_of_row(to, row, row_block::most_of_block(most), thread() == 0 && part == 0);
+  const auto byte = [&](uint32_t bits) { return steps(arith::float_of(bits)); };
   const auto four = [&](uint32_t a, uint32_t b) {
-    return __byte_perm(__byte_perm(byte(a << 16), byte(a & 0xFFFF0000u), 0x0040),
-                       __byte_perm(byte(b << 16), byte(b & 0xFFFF0000u), 0x0040), 0x5410);
+    return packed_bytes(byte(a << 16), byte(a & 0xFFFF0000u), byte(b << 16), byte(b & 0xFFFF0000u));
   };
   for (int32_t at = first + thread(); at < end; at += kAtOnce * kThreads) {
     if (at != first + thread()) load(at);

@@ -8,12 +8,7 @@
 
 #include "kaiju/arith/exp2.hpp"
 #include "kaiju/arith/softmax.hpp"
-
-#if defined(__CUDA_ARCH__)
-#define KAIJU_UNROLL _Pragma("unroll")
-#else
-#define KAIJU_UNROLL
-#endif
+#include "unroll.hpp"
 
 namespace kaiju::cuda {
 
@@ -90,5 +85,3 @@ struct ScoreWeight {
 };
 
 }  // namespace kaiju::cuda
-
-#undef KAIJU_UNROLL
