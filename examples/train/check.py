@@ -30,6 +30,7 @@ if "kernels" in sys.argv and tuple(map(int, np.__version__.split(".")[:2])) > (2
 import arith
 import attention
 import backward
+import export
 import kernels
 import marks
 import model
@@ -37,6 +38,7 @@ import ops
 import processes
 import safety
 import train
+import weight_stream
 
 torch.manual_seed(0)
 
@@ -220,8 +222,15 @@ def differences(one, other, path=""):
     return [] if same else [path]
 
 
+def end_of_updates(folder, path):
+    """Whether a folder's updates lead to a checkpoint."""
+    config, _, tensors = weight_stream.read_checkpoint(path)
+    return weight_stream.Folder(folder, config, tensors).stream.digest == export.read(path)[0]["digest"]
+
+
 def check_resume():
-    """A run that dies and is resumed ends with the bits of the unbroken run: its state, what its wires have lost, and its checkpoint."""
+    """A run that dies and is resumed ends with the bits of the unbroken run: its state, what its wires have lost, and its checkpoint. Its
+    updates, whose last ones were lost with it, lead to that checkpoint nevertheless."""
     bad = 0
     with tempfile.TemporaryDirectory() as folder:
         write_data(folder)
@@ -234,13 +243,18 @@ def check_resume():
         for kind in ([], feedback, ["--ternary"], ["--shard"], ["--shard", "--ternary", *feedback]):
             name = " ".join(kind) or "plain"
             trained(folder, name, 2, *fast, *kind)
-            cut, _ = trained(folder, "cut", 2, *fast, "--save-minutes", "0", *kind, dies_in=3)
-            _, text = trained(folder, "cut", 2, *fast, "--resume", *kind)
+            updates = ["--updates", os.path.join(folder, "updates"), "--update-steps", "1"]
+            cut, _ = trained(folder, "cut", 2, *fast, "--save-minutes", "0", *updates, *kind, dies_in=3)
+            _, text = trained(folder, "cut", 2, *fast, "--resume", *updates, *kind)
             found = differences(files(name), files("cut"))
-            wrong = found or cut["done"] != 2 or "feedback begins anew" in text
+            numbers = sorted(int(name.split(".")[0]) for name in os.listdir(updates[1]) if name.endswith(".update"))
+            leads = end_of_updates(updates[1], os.path.join(folder, "cut", "model.safetensors"))
+            # Three steps, back to the second, and the last two again.
+            wrong = found or cut["done"] != 2 or "feedback begins anew" in text or not leads or numbers != [1, 2, 3, 4, 5, 6]
             bad += bool(wrong)
-            print("%s: resumed after %d steps, %s%s" % (name, cut["done"], " ".join(found) + " DIFFER" if found else "the bits of the unbroken run", "   WRONG" if wrong else ""), flush=True)
+            print("%s: resumed after %d steps, %s, %d updates %s%s" % (name, cut["done"], " ".join(found) + " DIFFER" if found else "the bits of the unbroken run", len(numbers), "lead to its checkpoint" if leads else "DO NOT lead to its checkpoint", "   WRONG" if wrong else ""), flush=True)
             shutil.rmtree(os.path.join(folder, "cut"))
+            shutil.rmtree(updates[1])
         for ranks in (1, 3):
             shutil.copytree(os.path.join(folder, name), os.path.join(folder, str(ranks)))
             _, text = trained(folder, str(ranks), ranks, *fast, "--resume", *kind)

@@ -2,10 +2,13 @@
 
     KAIJU_LIBRARY=libkaiju.so PYTHONPATH=../../capi/python python3 check_stream.py MODEL.safetensors --updates 1000 --backend cuda
 
-The learner is a random walk: each update moves about a third of all weights by -1 or 1, and as many scales by a step. With --clips every tenth update changes the
-clips of the activations as well, with --whole a matrix by more than 1. Requests are under way all the time; their replies are checked
-for completeness, and in the end the engine's tokens and log-probabilities against those of an engine that loads the file. The updates
-are of one seed, so that a CPU and a GPU print the same digests."""
+    ... check_stream.py UPDATES/first.safetensors --folder UPDATES --final RUN/model.safetensors     # beside train.py --out RUN --updates UPDATES
+
+The learner is a random walk: each update moves about a third of all weights by -1 or 1, and as many scales by a step. With --clips every
+tenth update changes the clips of the activations as well, with --whole a matrix by more than 1. With --folder it is a training run instead,
+which may be under way; it has ended when --final is there. Requests are under way all the time; their replies are checked for completeness,
+and in the end the engine's tokens and log-probabilities against those of an engine that loads the file. The updates are of one seed, so that
+a CPU and a GPU print the same digests."""
 import argparse
 import os
 import sys
@@ -53,6 +56,10 @@ class Learner:
                 array[:] = self.tensors[name[:-8] + ".weight"][1].sum(1, dtype=np.int32)
         return self.stream.next(self.tensors)
 
+    def updates(self, args):
+        for number in range(args.updates):
+            yield self.next(args.clips and number % 10 == 9, args.whole and number % 25 == 24)
+
     def write(self, path):
         out = CheckpointFile(path, self.arithmetic, self.config, {name: (kind, array.shape) for name, (kind, array) in self.tensors.items()})
         try:
@@ -62,6 +69,28 @@ class Learner:
             return out.finish()
         finally:
             out.discard()
+
+
+class Trained:
+    """A run of train.py --updates, which may be under way, in place of a Learner."""
+
+    def __init__(self, folder, final):
+        self.folder, self.final = folder, final
+        self.tensors = weight_stream.read_checkpoint(os.path.join(folder, "first.safetensors"))[2]
+
+    def updates(self, _):
+        """Each update; None as long as the next one is not there, until the run has ended."""
+        number = 1
+        while True:
+            ended, path = os.path.exists(self.final), os.path.join(self.folder, "%08d.update" % number)
+            if os.path.exists(path):
+                with open(path, "rb") as f:
+                    yield f.read()
+                number += 1
+            elif ended:
+                return
+            else:
+                yield None
 
 
 class Load:
@@ -121,15 +150,17 @@ def median(values):
 def follow(args):
     options = {"max_running": args.streams + 2, "backend": args.backend, **({"threads": args.threads} if args.threads else {}), **({"devices": args.devices} if args.devices else {})}
     engine = kaiju.Model(args.model).engine(**options)
-    learner, load = Learner(args.model, args.seed), Load(engine, args.streams, args.seed)
+    learner, load = Trained(args.folder, args.final) if args.folder else Learner(args.model, args.seed), Load(engine, args.streams, args.seed)
     weights = sum(array.size for kind, array in learner.tensors.values() if kind == "I8")
     seconds, sizes, with_clips, before = [], [], [], None
     began = time.monotonic()
-    for number in range(args.updates):
+    for update in learner.updates(args):
         for _ in range(args.steps):
             load.step()
+        if update is None:
+            continue
+        number = len(sizes)
         clips = args.clips and number % 10 == 9
-        update = learner.next(clips, args.whole and number % 25 == 24)
         start = time.monotonic()
         engine.update_weights(update)
         (with_clips if clips else seconds).append(time.monotonic() - start)
@@ -139,17 +170,20 @@ def follow(args):
             refuses(engine, before, "comes after")
             refuses(engine, update[:-1] + bytes([update[-1] ^ 1]), "damaged")
         before = update
+    if not sizes:
+        sys.exit("there is no update in %s" % args.folder)
     load.drain()
     total = time.monotonic() - began
-    print("%s: %d updates of %d weights in %.1f s, %d replies and %d tokens beside them" % (engine.describe().backend, args.updates, weights, total, load.finished, load.tokens))
+    print("%s: %d updates of %d weights in %.1f s, %d replies and %d tokens beside them" % (engine.describe().backend, len(sizes), weights, total, load.finished, load.tokens))
     print("%.4f bytes a weight (median), %.2f ms an update%s" % (sorted(sizes)[len(sizes) // 2] / weights, median(seconds), ", %.2f ms with clips" % median(with_clips) if with_clips else ""), flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "final.safetensors")
-        learner.write(path)
+        path = args.final or os.path.join(folder, "final.safetensors")
+        if not args.folder:
+            learner.write(path)
         fresh = kaiju.Model(path).engine(**options)
         same = answers(engine) == answers(fresh)
         scrubbed = engine.scrub()
-    print("weights %s, %s" % (learner.stream.digest, "equal to the file" if same else "NOT EQUAL to the file"), flush=True)
+    print("weights %s, %s" % (before[64:96].decode(), "equal to the file" if same else "NOT EQUAL to the file"), flush=True)
     return same and scrubbed is not None
 
 
@@ -157,6 +191,8 @@ def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("model")
     a.add_argument("--updates", type=int, default=1000)
+    a.add_argument("--folder", help="what train.py --updates writes or has written; MODEL is its first.safetensors")
+    a.add_argument("--final", metavar="MODEL", help="with --folder: the checkpoint that the run ends with")
     a.add_argument("--steps", type=int, default=2, help="engine steps between two updates")
     a.add_argument("--streams", type=int, default=8, help="requests under way")
     a.add_argument("--backend", default="auto")
@@ -165,7 +201,10 @@ def main():
     a.add_argument("--seed", type=int, default=39)
     a.add_argument("--clips", action="store_true")
     a.add_argument("--whole", action="store_true")
-    sys.exit(not follow(a.parse_args()))
+    args = a.parse_args()
+    if bool(args.folder) != bool(args.final):
+        a.error("--folder and --final belong together")
+    sys.exit(not follow(args))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@
     torchrun --nproc-per-node 2 -- train.py ... --steps 9100             the same on two GPUs of one host, each with half of every step
 
 RUN gets state.pt (masters, optimiser), progress.npy (the schedule as it went, for --like), log.txt, report.json, and of the int8 model
-model.safetensors, the checkpoint (docs/checkpoint.md). With --feedback each process adds lost_RANK.pt, what its wire has lost."""
+model.safetensors, the checkpoint (docs/checkpoint.md). With --updates an engine can follow the run while it serves. With --feedback each process adds lost_RANK.pt, what its wire has lost."""
 import argparse
 import functools
 import json
@@ -30,6 +30,7 @@ import sharded
 import tensor
 import ternary
 import twin
+import weight_stream
 import wire
 
 TINY = dict(vocab_size=8192, d_model=64, n_heads=2, d_ff=128, context=256, pattern="SG", window=64, labels=safety.LABELS)
@@ -327,6 +328,8 @@ def main():
     a.add_argument("--wire", choices=wire.FORMATS, help="how several processes send gradients (wire.py); default: an all-reduce of float32")
     a.add_argument("--feedback", action="store_true", help="what --wire loses in a step is added to the next one's gradients")
     a.add_argument("--ternary", action="store_true", help="weights follow the masters by steps of -1, 0 and 1 (ternary.py)")
+    a.add_argument("--updates", metavar="FOLDER", help="gets first.safetensors, the weights at the beginning, and what changes them, 00000001.update and so on, for engines that follow the run (check_stream.py --folder)")
+    a.add_argument("--update-steps", type=int, default=10, metavar="N", help="steps from one update to the next (default: %(default)s)")
     a.add_argument("--tensor", type=int, default=1, metavar="SIZE", help="so many processes share every sequence: each has some heads, hidden units and rows (tensor.py)")
     a.add_argument("--shard", action="store_true", help="masters and optimiser divided among the processes (sharded.py)")
     a.add_argument("--tiny", action="store_true", help="a toy, to try the program on a CPU")
@@ -334,6 +337,8 @@ def main():
     rank, ranks = start()
     if args.minutes and ranks > 1:
         a.error("several processes have no common clock: --steps or --like instead of --minutes")
+    if args.updates and (args.twin or args.update_steps < 1):
+        a.error("--updates: of the int8 model, after one step or more")
     os.makedirs(args.out, exist_ok=True)
     state_path, log_file = os.path.join(args.out, "state.pt"), open(os.path.join(args.out, "log.txt"), "a")
 
@@ -363,7 +368,19 @@ def main():
         run.shard()
     if done and args.feedback and not (run.wire and resume_lost(args.out, run, rank, done)):
         log("feedback begins anew: there is none of this state in %d processes%s" % (ranks, " with --shard" if args.shard else ""))
-    cfg = run.cfg
+    cfg, updates = run.cfg, None
+
+    def publish():
+        """In all processes, because masters may be divided: brings the folder of updates to the present weights."""
+        nonlocal updates
+        tensors = export.tensors(run.weights(), args.tokenizer)
+        if rank == 0:
+            try:
+                updates = updates or weight_stream.Folder(args.updates, export.config_json(cfg), tensors)
+            except ValueError as error:
+                raise SystemExit("--updates: %s" % error) from None
+            updates.next(tensors)
+
     meta = json.load(open(os.path.join(args.data[0], "data.json")))
     data, held = (Data(args.data, name, cfg.context, device, meta["loss_weight"]) for name in ("train", "val"))
     like = np.load(os.path.join(args.like, "progress.npy")) if args.like else None
@@ -372,6 +389,8 @@ def main():
 
     if device == "cuda":
         log(attention.choose())
+    if args.updates:
+        publish()
     began = last_log = last_save = time.time()
     logged, loss = done, None
     while True:
@@ -389,6 +408,8 @@ def main():
         loss, head_loss = run.step(parts, weight, head_weight, optim.schedule(p), p >= args.exact_from, done)
         progress.append(float(p))
         done += 1
+        if args.updates and done % args.update_steps == 0:
+            publish()
         if rank == 0 and (now - last_log > 4 or done <= 3):
             value, now = float(loss), time.time()  # waits for the device
             speed = (done - logged) * args.batch * cfg.context / (now - last_log)
@@ -404,6 +425,8 @@ def main():
     save(args.out, run, rank, done=done, elapsed=elapsed, progress=progress, tiny=args.tiny)
     if run.masters:
         run.collect()
+    if args.updates:
+        publish()
     if ranks > 1:
         log("the %d models %s" % (ranks, "agree" if agree([p.detach() for p in run.params.values()]) else "DIFFER"))
         torch.distributed.destroy_process_group()

@@ -13,6 +13,7 @@ import sys
 import numpy as np
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "import"))
+from checkpoint_file import CheckpointFile
 from digest import digest_of
 
 FIVE = 5
@@ -87,6 +88,77 @@ class Stream:
         body = b"".join(entries)
         digests = [d.encode() for d in (parent, self.digest, digest_of(body))]
         return HEAD.pack(b"KAIJUUPD", 1, len(entries), self.number, HEAD.size + len(body), *digests) + body
+
+
+def applied(update, tensors):
+    """{name: array} of the int8 and float32 tensors that an update changes, and the update's number, parent and digest after it."""
+    magic, version, entries, number, size, parent, after, check = HEAD.unpack_from(update)
+    if magic != b"KAIJUUPD" or version != 1 or size != len(update) or digest_of(update[HEAD.size:]) != check.decode():
+        raise ValueError("a damaged update")
+    out, at = {}, HEAD.size
+    for _ in range(entries):
+        form, letters, _, size = ENTRY.unpack_from(update, at)
+        at += ENTRY.size
+        name, data = update[at:at + letters].decode(), np.frombuffer(update, np.uint8, size, at + letters)
+        at += letters + size
+        before = tensors[name][1]
+        if form == WHOLE:
+            out[name] = data.view(before.dtype).reshape(before.shape)
+        else:
+            steps = unpack(data, before.size).reshape(before.shape)
+            out[name] = before + steps if form == TERNARY else scaled(before, steps)
+    return out, number, parent.decode(), after.decode()
+
+
+class Folder:
+    """The updates of a training run as files, for engines that follow it: FOLDER/first.safetensors, the weights that it begins with, then
+    00000001.update and so on. A file has its name when it is complete. A folder that has some already is gone on with, so that a run which
+    is resumed, from an earlier state too, goes on for the same engines."""
+
+    def __init__(self, path, config, tensors, arithmetic="1"):
+        self.path, first = path, os.path.join(path, "first.safetensors")
+        os.makedirs(path, exist_ok=True)
+        if not os.path.exists(first):
+            out = CheckpointFile(first, arithmetic, config, {name: (kind, array.shape) for name, (kind, array) in tensors.items()})
+            try:
+                out.open()
+                for name, (_, array) in tensors.items():
+                    out.put(name, array)
+                out.finish()
+            finally:
+                out.discard()
+        found, version, before = read_checkpoint(first)
+        if (found, version) != (config, arithmetic) or {n: (k, a.shape) for n, (k, a) in before.items()} != {n: (k, a.shape) for n, (k, a) in tensors.items()}:
+            raise ValueError("%s has the updates of another model: give another folder" % path)
+        self.stream = Stream(config, before, 0, arithmetic)
+        while os.path.exists(self.file(self.stream.number + 1)):
+            self._take(self.file(self.stream.number + 1))
+
+    def file(self, number):
+        return os.path.join(self.path, "%08d.update" % number)
+
+    def _take(self, path):
+        """What next() did when it wrote that file."""
+        with open(path, "rb") as f:
+            data = f.read()
+        tensors = dict(self.stream.tensors)
+        changed, _, _, after = applied(data, tensors)
+        for name, array in changed.items():
+            tensors[name] = tensors[name][0], array
+            if name.endswith(".weight"):
+                tensors[name[:-7] + ".row_sum"] = "I32", array.sum(-1, dtype=np.int32)
+        self.stream.next(tensors)
+        if self.stream.digest != after:
+            raise ValueError("%s does not follow from the files before it: give another folder" % path)
+
+    def next(self, tensors):
+        """Writes the update that leads to `tensors`, if they differ from what is there."""
+        if all(np.array_equal(array, self.stream.tensors[name][1]) for name, (_, array) in tensors.items()):
+            return
+        update, path = self.stream.next(tensors), self.file(self.stream.number)
+        with open(path + ".part", "wb") as f:
+            f.write(update)
+        os.replace(path + ".part", path)
 
 
 def read_checkpoint(path):
