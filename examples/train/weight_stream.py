@@ -91,10 +91,10 @@ class Stream:
 
 
 def applied(update, tensors):
-    """{name: array} of the int8 and float32 tensors that an update changes, and the update's number, parent and digest after it."""
-    magic, version, entries, number, size, parent, after, check = HEAD.unpack_from(update)
-    if magic != b"KAIJUUPD" or version != 1 or size != len(update) or digest_of(update[HEAD.size:]) != check.decode():
-        raise ValueError("a damaged update")
+    """{name: array} of the int8 and float32 tensors that an update changes, and the digest after it."""
+    magic, version, entries, _, size, _, after, check = HEAD.unpack(update[:HEAD.size].ljust(HEAD.size))
+    if magic != b"KAIJUUPD" or version != 1 or size != len(update) or digest_of(update[HEAD.size:]) != check.decode(errors="replace"):
+        raise ValueError("is damaged")
     out, at = {}, HEAD.size
     for _ in range(entries):
         form, letters, _, size = ENTRY.unpack_from(update, at)
@@ -107,7 +107,7 @@ def applied(update, tensors):
         else:
             steps = unpack(data, before.size).reshape(before.shape)
             out[name] = before + steps if form == TERNARY else scaled(before, steps)
-    return out, number, parent.decode(), after.decode()
+    return out, after.decode()
 
 
 class Folder:
@@ -142,7 +142,10 @@ class Folder:
         with open(path, "rb") as f:
             data = f.read()
         tensors = dict(self.stream.tensors)
-        changed, _, _, after = applied(data, tensors)
+        try:
+            changed, after = applied(data, tensors)
+        except ValueError as error:
+            raise ValueError("%s %s: give another folder" % (path, error)) from None
         for name, array in changed.items():
             tensors[name] = tensors[name][0], array
             if name.endswith(".weight"):
