@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "commands.hpp"
-#include "examples/tools/standard_streams.hpp"
+#include "examples/tools/program.hpp"
 
 namespace kaiju::bench {
 
@@ -52,7 +52,9 @@ double metric(const std::string& text, const std::string& name) {
 
 }  // namespace kaiju::bench
 
-int main(int argc, char** argv) {
+namespace {
+
+int run(int argc, char** argv) {
   using namespace kaiju::bench;
   std::signal(SIGPIPE, SIG_IGN);
   rlimit files{};
@@ -66,13 +68,10 @@ int main(int argc, char** argv) {
   add_hold(app, status);
   add_streams(app, status);
   add_mixed(app, status);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error);
-  } catch (const std::exception& problem) {
-    kaiju::tools::print(stderr, "kaiju-load: {}\n", problem.what());
-    return 1;
-  }
+  if (const auto stop = kaiju::tools::parse(app, argc, argv)) return *stop;
   return status;
 }
+
+}  // namespace
+
+int main(int argc, char** argv) { return kaiju::tools::run_main("kaiju-load", run, argc, argv); }

@@ -143,7 +143,7 @@ def rank_main(args):
 
 
 def launch(ranks, path, args, start=None):
-    command = [sys.executable] + (["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", str(29520 + ranks), "--"] if ranks > 1 else []) + [os.path.abspath(__file__)]
+    command = [sys.executable] + (["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--standalone", "--"] if ranks > 1 else []) + [os.path.abspath(__file__)]
     command += ["--rank", "--size", args.size, "--out", path] + ["--speed"] * args.speed + ["--shard"] * args.shard + (["--start", start] if start else [])
     done = subprocess.run(command, capture_output=True, text=True, env={"OMP_NUM_THREADS": "1", **os.environ})
     if done.returncode:
