@@ -1,5 +1,5 @@
-"""Writes a checkpoint (docs/checkpoint.md): tensors at places that are known beforehand, in any order and by several
-processes, then the header. The file has its name when it is complete, and not before."""
+"""Reads a checkpoint (docs/checkpoint.md), or writes one: tensors at places that are known beforehand, in any order and
+by several processes, then the header. The file has its name when it is complete, and not before."""
 
 import json
 import os
@@ -120,6 +120,32 @@ class CheckpointFile:
         except OSError as problem:
             raise Refused(f"{shown(self._path)} cannot be written: {problem.strerror}") from None
         return root
+
+
+def read_checkpoint(path: str) -> tuple[str, str, dict[str, tuple[str, np.ndarray]]]:
+    """The config, the version of the arithmetic, and each tensor with its type, read-only. Nothing is verified."""
+    with open(path, "rb") as file:
+        data = file.read()
+    begin = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:begin])
+    metadata, tensors = header.pop("__metadata__"), {}
+    for name, of in header.items():
+        first, last = of["data_offsets"]
+        values = np.frombuffer(data[begin + first : begin + last], TYPES[of["dtype"]])
+        tensors[name] = of["dtype"], values.reshape(of["shape"])
+    return metadata["config"], metadata["arithmetic"], tensors
+
+
+def write_checkpoint(path: str, arithmetic: str, config: str, tensors: dict[str, tuple[str, np.ndarray]]) -> str:
+    """A checkpoint whose tensors, each with its type, are all there. Returns the root digest."""
+    out = CheckpointFile(path, arithmetic, config, {name: (kind, array.shape) for name, (kind, array) in tensors.items()})
+    try:
+        out.open()
+        for name, (_, array) in tensors.items():
+            out.put(name, array)
+        return out.finish()
+    finally:
+        out.discard()
 
 
 def write_at(file: int, array: np.ndarray, offset: int) -> None:

@@ -38,7 +38,8 @@ import ops
 import processes
 import safety
 import train
-import weight_stream
+import weight_stream  # finds checkpoint_file in ../import
+from checkpoint_file import read_checkpoint
 
 torch.manual_seed(0)
 
@@ -224,7 +225,7 @@ def differences(one, other, path=""):
 
 def end_of_updates(folder, path):
     """Whether a folder's updates lead to a checkpoint."""
-    config, _, tensors = weight_stream.read_checkpoint(path)
+    config, _, tensors = read_checkpoint(path)
     return weight_stream.Folder(folder, config, tensors).stream.digest == export.read(path)[0]["digest"]
 
 

@@ -24,12 +24,12 @@ except ImportError as error:
 import kaiju
 
 import weight_stream  # finds checkpoint_file in ../import
-from checkpoint_file import CheckpointFile
+from checkpoint_file import read_checkpoint, write_checkpoint
 
 
 class Learner:
     def __init__(self, path, seed):
-        self.config, self.arithmetic, tensors = weight_stream.read_checkpoint(path)
+        self.config, self.arithmetic, tensors = read_checkpoint(path)
         self.tensors = {name: (kind, array.copy()) for name, (kind, array) in tensors.items()}
         self.stream = weight_stream.Stream(self.config, self.tensors, 0, self.arithmetic)
         self.random = np.random.default_rng(seed)
@@ -61,14 +61,7 @@ class Learner:
             yield self.next(args.clips and number % 10 == 9, args.whole and number % 25 == 24)
 
     def write(self, path):
-        out = CheckpointFile(path, self.arithmetic, self.config, {name: (kind, array.shape) for name, (kind, array) in self.tensors.items()})
-        try:
-            out.open()
-            for name, (_, array) in self.tensors.items():
-                out.put(name, array)
-            return out.finish()
-        finally:
-            out.discard()
+        return write_checkpoint(path, self.arithmetic, self.config, self.tensors)
 
 
 class Trained:
@@ -76,7 +69,7 @@ class Trained:
 
     def __init__(self, folder, final):
         self.folder, self.final = folder, final
-        self.tensors = weight_stream.read_checkpoint(os.path.join(folder, "first.safetensors"))[2]
+        self.tensors = read_checkpoint(os.path.join(folder, "first.safetensors"))[2]
 
     def updates(self, _):
         """Each update; None as long as the next one is not there, until the run has ended."""

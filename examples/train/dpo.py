@@ -5,7 +5,7 @@
     python3 dpo.py train --model MODEL --prompts prompts.json --data DATA --out RUN        MODEL: a checkpoint of train.py
 
 The first round is SFT on kept replies, the others are DPO. In a round the model answers prompts several times, simulated users swipe (swipes.py), and each
-kept reply is set against those swiped away. Where prompts come of a log, the first two rounds are about its pairs instead. What is modified: who goes back to
+kept reply is set against those swiped away. Where prompts come from a log, the first two rounds are about its pairs instead. What is modified: who goes back to
 an earlier reply after all others liked none of them much, so that the pairs of such a swipe count as one (a log does not tell it); the loss of a kept reply counts beside the margin, so that
 both replies cannot become unlikely together; in every step the model is held to the one it began as on text of DATA, by the KL of its next tokens (held.py); and
 KL and perplexity on held-out text are bounded: when one passes its bound, the weights go back a part of the way. No step needs a backward pass of its own: the gradient of DPO is that of

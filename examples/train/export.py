@@ -15,7 +15,7 @@ import model
 
 CHAT = {"begin": 1, "end": 2, "card": 3, "user": 4, "character": 5, "close": 6, "text": 7}
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "import"))
-from checkpoint_file import TYPES, CheckpointFile
+from checkpoint_file import TYPES, write_checkpoint
 from digest import digest_of as digest
 
 
@@ -71,15 +71,7 @@ def tensors(w, tokenizer=None):
 
 
 def write(path, w, tokenizer=None, name="kaiju-nano"):
-    found = tensors(w, tokenizer)
-    out = CheckpointFile(path, "1", config_json(w.cfg, name), {n: (kind, array.shape) for n, (kind, array) in found.items()})
-    try:
-        out.open()
-        for n, (_, array) in found.items():
-            out.put(n, array)
-        return out.finish()
-    finally:
-        out.discard()
+    return write_checkpoint(path, "1", config_json(w.cfg, name), tensors(w, tokenizer))
 
 
 def read(path):

@@ -16,7 +16,7 @@ import export
 import model
 import safety
 import train
-from checkpoint_file import CheckpointFile
+from checkpoint_file import write_checkpoint
 
 
 @torch.no_grad()
@@ -69,14 +69,7 @@ def write(path, digest, head, bias):
     tensors = {"classifier.weight": ("I8", matrix.weight), "classifier.scale": ("F32", matrix.scale), "classifier.scalar": ("F32", matrix.scalar.reshape(1)),
                "classifier.row_sum": ("I32", matrix.weight.sum(-1, dtype=torch.int32)), "classifier.bias": ("F32", bias)}
     config = json.dumps({"head_of": digest, "d_model": head.shape[1], "labels": list(safety.LABELS)})
-    out = CheckpointFile(path, "1", config, {name: (kind, tuple(value.shape)) for name, (kind, value) in tensors.items()})
-    try:
-        out.open()
-        for name, (_, value) in tensors.items():
-            out.put(name, value.cpu().numpy())
-        return out.finish()
-    finally:
-        out.discard()
+    return write_checkpoint(path, "1", config, {name: (kind, value.cpu().numpy()) for name, (kind, value) in tensors.items()})
 
 
 def main():

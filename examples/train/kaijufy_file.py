@@ -15,7 +15,7 @@ import model
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "import"))
 import importer
 import native
-from checkpoint_file import CheckpointFile
+from checkpoint_file import write_checkpoint
 from model_config import RELU_SQUARED
 from rope import turns_per_token
 from sources import open_source
@@ -72,14 +72,7 @@ def write(saved, source, path, name=None):
     found = tensors(saved["tensors"], c, shape)
     if tokenizer:
         found["tokenizer"] = "U8", np.frombuffer(tokenizer.data, np.uint8)
-    out = CheckpointFile(path, native.ARITHMETIC, json.dumps(config, ensure_ascii=False), {n: (kind, x.shape) for n, (kind, x) in found.items()})
-    try:
-        out.open()
-        for n, (_, x) in found.items():
-            out.put(n, x)
-        return out.finish()
-    finally:
-        out.discard()
+    return write_checkpoint(path, native.ARITHMETIC, json.dumps(config, ensure_ascii=False), found)
 
 
 def against_engine(folder, source, check):

@@ -7,7 +7,8 @@
     torchrun --nproc-per-node 2 -- train.py ... --steps 9100             the same on two GPUs of one host, each with half of every step
 
 RUN gets state.pt (masters, optimiser), progress.npy (the schedule as it went, for --like), log.txt, report.json, and of the int8 model
-model.safetensors, the checkpoint (docs/checkpoint.md). With --updates an engine can follow the run while it serves. With --feedback each process adds lost_RANK.pt, what its wire has lost."""
+model.safetensors, the checkpoint (docs/checkpoint.md). With --updates an engine can follow the run while it serves. With --feedback each
+process adds lost_RANK.pt, what its wire has lost."""
 import argparse
 import functools
 import json

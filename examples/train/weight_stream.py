@@ -5,7 +5,6 @@ updates"), with which an engine follows a training run (Engine.update_weights).
     engine.update_weights(stream.next(tensors))
     python3 weight_stream.py A.safetensors B.safetensors --out update.bin     # what makes B of A"""
 import argparse
-import json
 import os
 import struct
 import sys
@@ -13,7 +12,7 @@ import sys
 import numpy as np
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "import"))
-from checkpoint_file import CheckpointFile
+from checkpoint_file import read_checkpoint, write_checkpoint
 from digest import digest_of
 
 FIVE = 5
@@ -119,14 +118,7 @@ class Folder:
         self.path, first = path, os.path.join(path, "first.safetensors")
         os.makedirs(path, exist_ok=True)
         if not os.path.exists(first):
-            out = CheckpointFile(first, arithmetic, config, {name: (kind, array.shape) for name, (kind, array) in tensors.items()})
-            try:
-                out.open()
-                for name, (_, array) in tensors.items():
-                    out.put(name, array)
-                out.finish()
-            finally:
-                out.discard()
+            write_checkpoint(first, arithmetic, config, tensors)
         found, version, before = read_checkpoint(first)
         if (found, version) != (config, arithmetic) or {n: (k, a.shape) for n, (k, a) in before.items()} != {n: (k, a.shape) for n, (k, a) in tensors.items()}:
             raise ValueError("%s has the updates of another model: give another folder" % path)
@@ -162,18 +154,6 @@ class Folder:
         with open(path + ".part", "wb") as f:
             f.write(update)
         os.replace(path + ".part", path)
-
-
-def read_checkpoint(path):
-    """Config, arithmetic and {name: (type, array)} of a checkpoint."""
-    with open(path, "rb") as f:
-        raw = f.read()
-    size = struct.unpack("<Q", raw[:8])[0]
-    header = json.loads(raw[8:8 + size])
-    meta, kinds = header.pop("__metadata__"), {"I8": np.int8, "F32": np.float32, "I32": np.int32, "U64": np.uint64, "U8": np.uint8}
-    return meta["config"], meta["arithmetic"], {
-        name: (t["dtype"], np.frombuffer(raw[8 + size + t["data_offsets"][0]:8 + size + t["data_offsets"][1]], kinds[t["dtype"]]).reshape(t["shape"]))
-        for name, t in header.items()}
 
 
 def main():

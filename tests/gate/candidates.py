@@ -9,7 +9,7 @@ import numpy as np
 from gate import SOURCE
 
 sys.path.append(os.path.join(SOURCE, "examples", "import"))
-from checkpoint_file import TYPES, CheckpointFile  # noqa: E402
+from checkpoint_file import TYPES, read_checkpoint, write_checkpoint  # noqa: E402
 
 SEED = 11
 NAMES = {np.dtype(kind): name for name, kind in TYPES.items()}
@@ -19,28 +19,13 @@ class Checkpoint:
     """A config and tensors, to be changed and written."""
 
     def __init__(self, path):
-        with open(path, "rb") as file:
-            data = file.read()
-        begin = 8 + int.from_bytes(data[:8], "little")
-        header = json.loads(data[8:begin])
-        metadata = header.pop("__metadata__")
-        self.arithmetic, self.config = metadata["arithmetic"], json.loads(metadata["config"])
-        self.tensors = {}
-        for name, of in header.items():
-            first, last = of["data_offsets"]
-            values = np.frombuffer(data[begin + first : begin + last], TYPES[of["dtype"]])
-            self.tensors[name] = values.reshape(of["shape"]).copy()
+        config, self.arithmetic, tensors = read_checkpoint(path)
+        self.config = json.loads(config)
+        self.tensors = {name: values.copy() for name, (_, values) in tensors.items()}
 
     def write(self, path):
-        shapes = {name: (NAMES[values.dtype], values.shape) for name, values in self.tensors.items()}
-        file = CheckpointFile(path, self.arithmetic, json.dumps(self.config), shapes)
-        try:
-            file.open()
-            for name, values in self.tensors.items():
-                file.put(name, values)
-            file.finish()
-        finally:
-            file.discard()
+        tensors = {name: (NAMES[values.dtype], values) for name, values in self.tensors.items()}
+        write_checkpoint(path, self.arithmetic, json.dumps(self.config), tensors)
         return path
 
     def set_weight(self, matrix, weight):
