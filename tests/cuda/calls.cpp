@@ -1,5 +1,7 @@
 #include "calls.hpp"
 
+#include "several_of_one.hpp"
+
 #if __has_include(<cublasLt.h>)
 #include <cublasLt.h>
 #endif
@@ -84,19 +86,19 @@ WRAPPED(cudaGraphInstantiate, cudaErrorMemoryAllocation, (cudaGraphExec_t * e, c
         (e, g, f))
 WRAPPED(cudaGraphUpload, cudaErrorLaunchFailure, (cudaGraphExec_t e, cudaStream_t s), (e, s))
 WRAPPED(cudaGraphLaunch, cudaErrorLaunchFailure, (cudaGraphExec_t e, cudaStream_t s), (e, s))
-WRAPPED(cudaDeviceEnablePeerAccess, cudaErrorMemoryAllocation, (int device, unsigned f), (device, f))
+cudaError_t __wrap_cudaDeviceEnablePeerAccess(int other, unsigned f) {
+  return fails("cudaDeviceEnablePeerAccess", cudaErrorMemoryAllocation) ? failed_with : enable_shown_peer(other, f);
+}
 WATCHED(cudaFree, (void* p), (p))
 WATCHED(cudaFreeHost, (void* p), (p))
 WATCHED(cudaStreamDestroy, (cudaStream_t s), (s))
 WATCHED(cudaEventDestroy, (cudaEvent_t e), (e))
 WATCHED(cudaGraphExecDestroy, (cudaGraphExec_t e), (e))
-cudaError_t __real_cudaGetDevice(int* device);
 cudaError_t __wrap_cudaGetDevice(int* device) {
-  return pretended < 0 ? __real_cudaGetDevice(device) : (*device = pretended, cudaSuccess);
+  return pretended < 0 ? get_shown_device(device) : (*device = pretended, cudaSuccess);
 }
-cudaError_t __real_cudaSetDevice(int device);
 cudaError_t __wrap_cudaSetDevice(int device) {
-  return pretended < 0 ? __real_cudaSetDevice(device) : (pretended = device, cudaSuccess);
+  return pretended < 0 ? set_shown_device(device) : (pretended = device, cudaSuccess);
 }
 
 // cuBLASLt is looked up while the process runs: its matmuls fail by what is found.

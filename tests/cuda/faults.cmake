@@ -6,10 +6,10 @@ endforeach()
 target_link_libraries(test_cuda_faults PRIVATE kaiju kaiju_flags kaiju_catch_main fmt::fmt nlohmann_json::nlohmann_json PkgConfig::XXHASH Threads::Threads CUDA::cudart_static)
 foreach(call Malloc MallocHost Memset MemsetAsync Memcpy MemcpyAsync MemcpyBatchAsync LaunchKernelExC FuncSetAttribute StreamSynchronize DeviceSynchronize
     StreamCreateWithFlags StreamWaitEvent EventCreateWithFlags EventRecord EventSynchronize GraphInstantiate GraphUpload GraphLaunch
-    Free FreeHost StreamDestroy EventDestroy GraphExecDestroy GetDevice SetDevice
-    DeviceEnablePeerAccess)
+    Free FreeHost StreamDestroy EventDestroy GraphExecDestroy)
   target_link_options(test_cuda_faults PRIVATE -Wl,--wrap=cuda${call})
 endforeach()
+show_several_gpus(test_cuda_faults)
 target_link_options(test_cuda_faults PRIVATE -Wl,--wrap=dlsym)
 add_test(NAME cuda_faults COMMAND test_cuda_faults)
 add_test(NAME cuda_faults_of_an_older_chip COMMAND test_cuda_faults)

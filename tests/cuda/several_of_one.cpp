@@ -1,0 +1,92 @@
+// See several_of_one.hpp. Linked with --wrap for each of the calls (several_of_one.cmake).
+#include "several_of_one.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace kaiju::test {
+namespace {
+
+// How many GPUs the first one is shown as; 0: CUDA's own answers.
+int shown() {
+  static const int count = [] {
+    const char* const asked = std::getenv("KAIJU_TEST_ONE_GPU_AS");
+    const int wanted = asked ? std::atoi(asked) : 0;
+    if (wanted < 2) return 0;
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);  // a stream that waits shares its queue with no other
+    return std::min(wanted, 8);
+  }();
+  return count;
+}
+const bool asked_before_cuda_begins = shown() > 0;
+
+thread_local int current = 0;
+
+// The real index; -1: there is none.
+int real(int index) { return shown() == 0 ? index : index >= 0 && index < shown() ? 0 : -1; }
+
+}  // namespace
+}  // namespace kaiju::test
+
+using kaiju::test::real;
+using kaiju::test::shown;
+
+#if CUDART_VERSION < 13000  // a macro of the header
+#define __real_cudaGetDeviceProperties __real_cudaGetDeviceProperties_v2
+#define __wrap_cudaGetDeviceProperties __wrap_cudaGetDeviceProperties_v2
+#endif
+
+extern "C" {
+cudaError_t __real_cudaGetDeviceCount(int* count);
+cudaError_t __wrap_cudaGetDeviceCount(int* count) {
+  const cudaError_t error = __real_cudaGetDeviceCount(count);
+  if (error == cudaSuccess && *count > 0 && shown() > 0) *count = shown();
+  return error;
+}
+
+// Three blocks for each multiprocessor wait at most for other GPUs. All but one may wait, in half of those that there
+// are, and leave room for the kernel that they wait for.
+cudaError_t __real_cudaGetDeviceProperties(cudaDeviceProp* of, int index);
+cudaError_t __wrap_cudaGetDeviceProperties(cudaDeviceProp* of, int index) {
+  const cudaError_t error = __real_cudaGetDeviceProperties(of, real(index));
+  if (error == cudaSuccess && shown() > 0)
+    of->multiProcessorCount = std::max(1, of->multiProcessorCount / (6 * (shown() - 1)));
+  return error;
+}
+cudaError_t __real_cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int index);
+cudaError_t __wrap_cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int index) {
+  return __real_cudaDeviceGetAttribute(value, attribute, real(index));
+}
+cudaError_t __real_cudaDeviceGetPCIBusId(char* id, int size, int index);
+cudaError_t __wrap_cudaDeviceGetPCIBusId(char* id, int size, int index) {
+  return __real_cudaDeviceGetPCIBusId(id, size, real(index));
+}
+
+cudaError_t __real_cudaSetDevice(int index);
+cudaError_t __real_cudaGetDevice(int* index);
+cudaError_t __real_cudaDeviceEnablePeerAccess(int other, unsigned flags);
+__attribute__((weak)) cudaError_t __wrap_cudaSetDevice(int index) { return kaiju::test::set_shown_device(index); }
+__attribute__((weak)) cudaError_t __wrap_cudaGetDevice(int* index) { return kaiju::test::get_shown_device(index); }
+__attribute__((weak)) cudaError_t __wrap_cudaDeviceEnablePeerAccess(int other, unsigned flags) {
+  return kaiju::test::enable_shown_peer(other, flags);
+}
+}
+
+namespace kaiju::test {
+
+cudaError_t set_shown_device(int index) {
+  const cudaError_t error = __real_cudaSetDevice(real(index));
+  if (error == cudaSuccess) current = index;
+  return error;
+}
+cudaError_t get_shown_device(int* index) {
+  const cudaError_t error = __real_cudaGetDevice(index);
+  if (error == cudaSuccess && shown() > 0) *index = current;
+  return error;
+}
+cudaError_t enable_shown_peer(int other, unsigned flags) {
+  if (shown() == 0) return __real_cudaDeviceEnablePeerAccess(other, flags);
+  return real(other) < 0 || other == current ? cudaErrorInvalidDevice : cudaSuccess;
+}
+
+}  // namespace kaiju::test
