@@ -47,7 +47,7 @@ class TileRing {
   __device__ explicit TileRing(uint8_t* memory)
       : tiles_(reinterpret_cast<RowTile*>(memory)), barriers_(shared_address(tiles_ + kCount)) {}
   __device__ void init() const {
-    for (uint32_t i = 0; i < kCount; ++i) barrier_init(full(i), 1), barrier_init(empty(i), kReaders);
+    for (uint32_t i = 0; i < kCount; ++i) barrier_init(full(i), 1), barrier_init(empty(i), kReaders * kWarpArrivals);
   }
   // These by whole warps.
   // There until as many more have been put.
@@ -74,7 +74,7 @@ class TileRing {
   }
   __device__ void pop() {
     __syncwarp();
-    if (threadIdx.x % 32 == 0) barrier_arrive(empty(slot_));
+    if (kWarpArrivals == 32 || threadIdx.x % 32 == 0) barrier_arrive(empty(slot_));
     advance();
   }
 

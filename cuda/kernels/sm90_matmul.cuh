@@ -123,7 +123,7 @@ class TileConsumer {
   }
   __device__ __forceinline__ void release(int32_t stage) const {
     if (kShare == 1) {
-      if (b_.lane == 0) barrier_arrive(b_.empty + 8 * stage);
+      if (kWarpArrivals == 32 || b_.lane == 0) barrier_arrive(b_.empty + 8 * stage);
     } else if (b_.lane < kShare) {
       barrier_arrive(b_.empty + 8 * stage, static_cast<uint32_t>(b_.lane));
     }

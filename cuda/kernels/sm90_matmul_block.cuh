@@ -30,6 +30,8 @@ struct TileBlock {
   // matrix.
   static constexpr int kCopies = S::kIsGated ? 2 : kShare;
   static_assert(kCopies % kShare == 0);
+  // Arrivals of one block's consumers by which they release a stage.
+  static constexpr uint32_t kReleases = S::kConsumers / 32 * (kShare == 1 ? kWarpArrivals : 1);
 
   __device__ __forceinline__ TileBlock(const TileMaps& tile_maps, const TileArgs& tile_args, uint8_t* shared)
       : maps(tile_maps),
@@ -121,7 +123,7 @@ struct TileBlock {
       prefetch_map(&maps.weights), prefetch_map(&maps.rows);
       for (int s = 0; s < ring; ++s) {
         barrier_init(full + 8 * s, 1);
-        barrier_init(empty + 8 * s, static_cast<uint32_t>(S::kConsumers / 32 * kShare));
+        barrier_init(empty + 8 * s, kReleases * kShare);
       }
       if (kSplit > 1) barrier_init(ready, kSplit), barrier_init(arrived, 1);
       if (S::kThroughRing)

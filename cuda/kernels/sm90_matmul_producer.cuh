@@ -109,7 +109,7 @@ class TileProducer {
       store_box(&b_.maps.residuals, held_out_, r, b_.base + held_ * S::kStageBytes + at);
     });
     stores_read();
-    for (uint32_t to = 0; to < kShare; ++to) barrier_arrive(b_.empty + 8 * held_, to, S::kConsumers / 32);
+    for (uint32_t to = 0; to < kShare; ++to) barrier_arrive(b_.empty + 8 * held_, to, Block::kReleases);
     if (++held_ == b_.ring) held_ = 0;
     --left_;
   }

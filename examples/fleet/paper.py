@@ -110,16 +110,18 @@ def ask(address, body):
 
 
 class Client:
-    """A part of the chats, which are asked about at random, each one request at a time."""
+    """A part of the chats, which are asked about at random, each one request at a time. Half of the chats fill every slot,
+    the others come by themselves: a chat that changed its server between loads would have its KV computed again."""
 
     def __init__(self, part, arguments):
         self.arguments, self.dice = arguments, random.Random(arguments.seed + part)
-        self.chats = chats.Traffic(arguments.characters, arguments.chats, 0, seed=arguments.seed).chats[part :: CLIENTS * arguments.servers]
+        own = chats.Traffic(arguments.characters, arguments.chats, 0, seed=arguments.seed).chats[part :: CLIENTS * arguments.servers]
+        self.filling, self.coming = own[::2], own[1::2]
         self.turns, self.lock, self.told, self.number = collections.Counter(), threading.Lock(), [], part << 32
 
-    def one(self, where):
+    def one(self, where, own):
         with self.lock:
-            chat = self.dice.choice([chat for chat in self.chats if not chat.lock.locked()])
+            chat = self.dice.choice([chat for chat in own if not chat.lock.locked()])
             chat.lock.acquire()
             said, self.number = self.dice.choice(chats.SAID), self.number + 1
             number = self.number
@@ -142,12 +144,12 @@ class Client:
     def loaded(self, where, seconds, rate):
         """Asks the servers that `where` gives for chats, for so long, `rate` times a second (Poisson), or with every slot
         taken. What was sent in the first quarter does not count. Returns what counts."""
-        due, begun = queue.Queue(), time.monotonic()
+        due, begun, own = queue.Queue(), time.monotonic(), self.coming if rate else self.filling
         ending = begun + seconds
 
         def work():
             while due.get() is not None if rate else time.monotonic() < ending:
-                self.one(where)
+                self.one(where, own)
 
         self.told = []
         threads = [threading.Thread(target=work) for _ in range((2 * SLOTS if rate else SLOTS) // CLIENTS)]
@@ -379,7 +381,7 @@ def main():
         ("step-seconds", 1.0, float, "of each timed step"),
         ("servers", 3, int, "with one thread each"),
         ("characters", 200, int, "chosen by Zipf's law"),
-        ("chats", 600, int, "under way"),
+        ("chats", 600, int, "under way: half of them fill every slot, the others come by themselves"),
         ("max-tokens", 24, int, "of a reply"),
         ("own-processors", 0, int, "that each server has for itself; 0: servers and clients share all"),
         ("seed", 1, int, "of the load"),

@@ -71,8 +71,11 @@ WRAPPED(cudaMemcpyBatchAsync, cudaErrorLaunchFailure,
          size_t as, cudaStream_t s),
         (to, from, n, count, a, i, as, s))
 #endif
-WRAPPED(cudaLaunchKernelExC, cudaErrorLaunchFailure, (const cudaLaunchConfig_t* c, const void* f, void** a),
-        (c, (launched.insert(f), f), a))
+cudaError_t __wrap_cudaLaunchKernelExC(const cudaLaunchConfig_t* c, const void* f, void** a) {
+  if (fails("cudaLaunchKernelExC", cudaErrorLaunchFailure)) return failed_with;
+  launched.insert(f);
+  return launch_on_shown(c, f, a);
+}
 WRAPPED(cudaFuncSetAttribute, cudaErrorLaunchFailure, (const void* f, cudaFuncAttribute a, int v), (f, a, v))
 WRAPPED(cudaStreamSynchronize, cudaErrorLaunchFailure, (cudaStream_t s), (s))
 WRAPPED(cudaEventSynchronize, cudaErrorLaunchFailure, (cudaEvent_t e), (e))

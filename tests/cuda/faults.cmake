@@ -4,7 +4,7 @@ foreach(part calls faults host intake steps sums)
   target_sources(test_cuda_faults PRIVATE ${CMAKE_CURRENT_LIST_DIR}/${part}.cpp)
 endforeach()
 target_link_libraries(test_cuda_faults PRIVATE kaiju kaiju_flags kaiju_catch_main fmt::fmt nlohmann_json::nlohmann_json PkgConfig::XXHASH Threads::Threads CUDA::cudart_static)
-foreach(call Malloc MallocHost Memset MemsetAsync Memcpy MemcpyAsync MemcpyBatchAsync LaunchKernelExC FuncSetAttribute StreamSynchronize DeviceSynchronize
+foreach(call Malloc MallocHost Memset MemsetAsync Memcpy MemcpyAsync MemcpyBatchAsync FuncSetAttribute StreamSynchronize DeviceSynchronize
     StreamCreateWithFlags StreamWaitEvent EventCreateWithFlags EventRecord EventSynchronize GraphInstantiate GraphUpload GraphLaunch
     Free FreeHost StreamDestroy EventDestroy GraphExecDestroy)
   target_link_options(test_cuda_faults PRIVATE -Wl,--wrap=cuda${call})

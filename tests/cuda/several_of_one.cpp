@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <vector>
 
 namespace kaiju::test {
 namespace {
@@ -50,7 +51,7 @@ cudaError_t __real_cudaGetDeviceProperties(cudaDeviceProp* of, int index);
 cudaError_t __wrap_cudaGetDeviceProperties(cudaDeviceProp* of, int index) {
   const cudaError_t error = __real_cudaGetDeviceProperties(of, real(index));
   if (error == cudaSuccess && shown() > 0)
-    of->multiProcessorCount = std::max(1, of->multiProcessorCount / (6 * (shown() - 1)));
+    of->multiProcessorCount = std::max(1, of->multiProcessorCount / (9 * (shown() - 1)));
   return error;
 }
 cudaError_t __real_cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int index);
@@ -65,6 +66,11 @@ cudaError_t __wrap_cudaDeviceGetPCIBusId(char* id, int size, int index) {
 cudaError_t __real_cudaSetDevice(int index);
 cudaError_t __real_cudaGetDevice(int* index);
 cudaError_t __real_cudaDeviceEnablePeerAccess(int other, unsigned flags);
+cudaError_t __real_cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void** arguments);
+__attribute__((weak)) cudaError_t __wrap_cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel,
+                                                             void** arguments) {
+  return kaiju::test::launch_on_shown(config, kernel, arguments);
+}
 __attribute__((weak)) cudaError_t __wrap_cudaSetDevice(int index) { return kaiju::test::set_shown_device(index); }
 __attribute__((weak)) cudaError_t __wrap_cudaGetDevice(int* index) { return kaiju::test::get_shown_device(index); }
 __attribute__((weak)) cudaError_t __wrap_cudaDeviceEnablePeerAccess(int other, unsigned flags) {
@@ -87,6 +93,19 @@ cudaError_t get_shown_device(int* index) {
 cudaError_t enable_shown_peer(int other, unsigned flags) {
   if (shown() == 0) return __real_cudaDeviceEnablePeerAccess(other, flags);
   return real(other) < 0 || other == current ? cudaErrorInvalidDevice : cudaSuccess;
+}
+
+// A kernel that starts early waits in all multiprocessors that are free, behind one that waits for another GPU.
+cudaError_t launch_on_shown(const cudaLaunchConfig_t* config, const void* kernel, void** arguments) {
+  if (shown() == 0) return __real_cudaLaunchKernelExC(config, kernel, arguments);
+  std::vector<cudaLaunchAttribute> attributes(config->attrs, config->attrs + config->numAttrs);
+  std::erase_if(attributes, [](const cudaLaunchAttribute& attribute) {
+    return attribute.id == cudaLaunchAttributeProgrammaticStreamSerialization;
+  });
+  cudaLaunchConfig_t in_order = *config;
+  in_order.attrs = attributes.data();
+  in_order.numAttrs = static_cast<unsigned>(attributes.size());
+  return __real_cudaLaunchKernelExC(&in_order, kernel, arguments);
 }
 
 }  // namespace kaiju::test
