@@ -40,7 +40,7 @@ AT_ONCE = (1, 2, 4, 8, 16)
 PROMPTS = (16, 64, 256)
 REQUESTS = 300  # to see what one takes besides its steps
 PARTS = (0.3, 0.6)  # of the messages that the busiest server takes with every slot taken
-ROUNDS = 4  # in which the loads are played in turns
+ROUNDS = 8  # in which the loads are played in turns
 
 
 def milliseconds(arguments):

@@ -45,8 +45,8 @@ cudaError_t __wrap_cudaGetDeviceCount(int* count) {
   return error;
 }
 
-// Three blocks for each multiprocessor wait at most for other GPUs. All but one may wait, in half of those that there
-// are, and leave room for the kernel that they wait for.
+// Three blocks for each multiprocessor wait at most for other GPUs. All but one GPU may wait, in a third of those that
+// are there, and leave room for the kernel that they wait for.
 cudaError_t __real_cudaGetDeviceProperties(cudaDeviceProp* of, int index);
 cudaError_t __wrap_cudaGetDeviceProperties(cudaDeviceProp* of, int index) {
   const cudaError_t error = __real_cudaGetDeviceProperties(of, real(index));
