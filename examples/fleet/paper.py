@@ -39,6 +39,7 @@ CLIENTS = 4  # processes that ask each server: one would be slower than the serv
 AT_ONCE = (1, 2, 4, 8, 16)
 PROMPTS = (16, 64, 256)
 REQUESTS = 300  # to see what one takes besides its steps
+COLD_REQUESTS = 60  # to see what prompts cost a server
 PARTS = (0.3, 0.6)  # of the messages that the busiest server takes with every slot taken
 ROUNDS = 8  # in which the loads are played in turns
 
@@ -196,15 +197,15 @@ def loads(phases, arguments):
     return [sum((part[phase] for part in parts), []) for phase in range(len(phases))]
 
 
-def asked_alone(server):
-    """Requests one after the other to a server that does nothing else."""
+def asked_alone(server, count, card):
+    """Requests one after the other, with card(number), to a server that does nothing else."""
     told = []
-    for number in range(REQUESTS):
-        body = {"messages": [{"role": "system", "content": chats.card(2)}, {"role": "user", "content": chats.SAID[number % len(chats.SAID)]}],
+    for number in range(count):
+        body = {"messages": [{"role": "system", "content": card(number)}, {"role": "user", "content": chats.SAID[number % len(chats.SAID)]}],
                 "seed": number, "max_tokens": 2, "ignore_eos": True, "stream": True, "return_token_ids": True,
                 "stream_options": {"include_usage": True}}  # fmt: skip
         told.append(ask(f"http://{server.address}", body)[1])
-    return told[10:]  # the first ones compute the card
+    return told
 
 
 def computed_tokens(told):
@@ -216,6 +217,16 @@ def besides_steps(machine, told):
     HTTP, text to tokens."""
     steps = (model.decode_s(machine, 0, CONTEXT) + model.prompt_s(machine, 1, tokens) for tokens in computed_tokens(told))
     return [max(0.0, one.first - one.sent - step) for one, step in zip(told, steps)]
+
+
+def served_prompts(machine, rest, told):
+    """The machine whose prompts cost what they cost a server, by requests that it had alone with cards that it did not
+    know. In a server a step with a prompt follows one without, which takes longer than one prompt after another."""
+    steps = sum(model.prompt_s(machine, 1, tokens) for tokens in computed_tokens(told))
+    times = sum(besides_steps(machine, told)) + steps - len(told) * statistics.fmean(rest)
+    prompts, longer = machine["prompts"], times / steps
+    extra = [[longer * ms for ms in row] for row in prompts["extra_ms"]]
+    return machine | {"prompts": prompts | {"extra_ms": extra, "ms_per_token": longer * prompts["ms_per_token"]}}
 
 
 def traffic_of(told):
@@ -335,7 +346,10 @@ def compare(arguments):
     rows = []
     try:
         tell("requests one after the other")
-        alone = asked_alone(servers[0])
+        alone = asked_alone(servers[0], REQUESTS, lambda number: chats.card(2))[10:]  # the first ones compute the card
+        rest = besides_steps(machine, alone)
+        machine["request_ms"] = 1e3 * statistics.median(rest)
+        machine = served_prompts(machine, rest, asked_alone(servers[0], COLD_REQUESTS, lambda number: f"{number}. {chats.card(number)}"))
 
         def at_home(chat):
             return f"http://{servers[chat.number % len(servers)].address}"
@@ -357,8 +371,6 @@ def compare(arguments):
         tell("the same loads on paper")
         machines = {name: fitted(machine, told, counted) for name, told in by_server(half).items()}
         machine["service_factor"] = statistics.fmean(one["service_factor"] for one in machines.values())
-        rest = besides_steps(machine, alone)
-        machine["request_ms"] = 1e3 * statistics.median(rest)
         rows += full(machine, taken, counted)
         for part, told in zip(PARTS, parts):
             rows += [(f"{100 * part:.0f}% at the busiest: {what}", *pair) for what, *pair in by_machine(machines, told, counted, rest)]
@@ -395,7 +407,7 @@ def main():
     if arguments.json:
         print(json.dumps({"cores": os.cpu_count(), "load_average": os.getloadavg(), "machine": machine, "rows": rows}, indent=2))
         return
-    print(f"load of this machine {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; service factor {machine['service_factor']:.2f}; {machine['request_ms']:.1f} ms of a request besides its steps; decode {machine['decode']['ms']} ms for {AT_ONCE} streams")
+    print(f"load of this machine {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; service factor {machine['service_factor']:.2f}; {machine['request_ms']:.1f} ms of a request besides its steps; decode {', '.join(f'{ms:.2f}' for ms in machine['decode']['ms'])} ms for {AT_ONCE} streams; {machine['prompts']['ms_per_token']:.3f} ms a prompt token")
     print(f"{'':<52}{'paper':>10}{'measured':>10}{'paper / measured':>18}")
     for what, paper, measured in rows:
         print(f"{what:<52}{paper:>10.1f}{measured:>10.1f}{paper / measured:>18.2f}")

@@ -6,10 +6,8 @@
 #include <vector>
 
 namespace kaiju::test {
-namespace {
 
-// How many GPUs the first one is shown as; 0: CUDA's own answers.
-int shown() {
+int shown_gpus() {
   static const int count = [] {
     const char* const asked = std::getenv("KAIJU_TEST_ONE_GPU_AS");
     const int wanted = asked ? std::atoi(asked) : 0;
@@ -19,18 +17,21 @@ int shown() {
   }();
   return count;
 }
-const bool asked_before_cuda_begins = shown() > 0;
+
+namespace {
+
+const bool asked_before_cuda_begins = shown_gpus() > 0;
 
 thread_local int current = 0;
 
 // The real index; -1: there is none.
-int real(int index) { return shown() == 0 ? index : index >= 0 && index < shown() ? 0 : -1; }
+int real(int index) { return shown_gpus() == 0 ? index : index >= 0 && index < shown_gpus() ? 0 : -1; }
 
 }  // namespace
 }  // namespace kaiju::test
 
 using kaiju::test::real;
-using kaiju::test::shown;
+using kaiju::test::shown_gpus;
 
 #if CUDART_VERSION < 13000  // a macro of the header
 #define __real_cudaGetDeviceProperties __real_cudaGetDeviceProperties_v2
@@ -41,7 +42,7 @@ extern "C" {
 cudaError_t __real_cudaGetDeviceCount(int* count);
 cudaError_t __wrap_cudaGetDeviceCount(int* count) {
   const cudaError_t error = __real_cudaGetDeviceCount(count);
-  if (error == cudaSuccess && *count > 0 && shown() > 0) *count = shown();
+  if (error == cudaSuccess && *count > 0 && shown_gpus() > 0) *count = shown_gpus();
   return error;
 }
 
@@ -50,8 +51,8 @@ cudaError_t __wrap_cudaGetDeviceCount(int* count) {
 cudaError_t __real_cudaGetDeviceProperties(cudaDeviceProp* of, int index);
 cudaError_t __wrap_cudaGetDeviceProperties(cudaDeviceProp* of, int index) {
   const cudaError_t error = __real_cudaGetDeviceProperties(of, real(index));
-  if (error == cudaSuccess && shown() > 0)
-    of->multiProcessorCount = std::max(1, of->multiProcessorCount / (9 * (shown() - 1)));
+  if (error == cudaSuccess && shown_gpus() > 0)
+    of->multiProcessorCount = std::max(1, of->multiProcessorCount / (9 * (shown_gpus() - 1)));
   return error;
 }
 cudaError_t __real_cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int index);
@@ -87,17 +88,17 @@ cudaError_t set_shown_device(int index) {
 }
 cudaError_t get_shown_device(int* index) {
   const cudaError_t error = __real_cudaGetDevice(index);
-  if (error == cudaSuccess && shown() > 0) *index = current;
+  if (error == cudaSuccess && shown_gpus() > 0) *index = current;
   return error;
 }
 cudaError_t enable_shown_peer(int other, unsigned flags) {
-  if (shown() == 0) return __real_cudaDeviceEnablePeerAccess(other, flags);
+  if (shown_gpus() == 0) return __real_cudaDeviceEnablePeerAccess(other, flags);
   return real(other) < 0 || other == current ? cudaErrorInvalidDevice : cudaSuccess;
 }
 
 // A kernel that starts early waits in all multiprocessors that are free, behind one that waits for another GPU.
 cudaError_t launch_on_shown(const cudaLaunchConfig_t* config, const void* kernel, void** arguments) {
-  if (shown() == 0) return __real_cudaLaunchKernelExC(config, kernel, arguments);
+  if (shown_gpus() == 0) return __real_cudaLaunchKernelExC(config, kernel, arguments);
   std::vector<cudaLaunchAttribute> attributes(config->attrs, config->attrs + config->numAttrs);
   std::erase_if(attributes, [](const cudaLaunchAttribute& attribute) {
     return attribute.id == cudaLaunchAttributeProgrammaticStreamSerialization;
