@@ -137,6 +137,7 @@ Result<std::unique_ptr<Executor>> make_executor(Weights weights, const ExecutorS
 #else
   for (const std::shared_ptr<Device>& device : devices) {
     const CurrentDevice checked(device->index());
+    const QuietGpu quiet(device->index());  // kernels are loaded
     KAIJU_TRY(check_bits(device));
   }
 #endif

@@ -6,6 +6,8 @@
 #include <memory>
 #include <type_traits>
 
+#include "quiet.hpp"
+
 namespace kaiju::cuda {
 
 class Graph {
@@ -19,6 +21,7 @@ class Graph {
     cudaGraph_t recorded = nullptr;
     cudaGraphExec_t ready = nullptr;
     cudaError_t error = cudaStreamEndCapture(stream, &recorded);
+    const QuietGpu quiet = quiet_current_gpu();
     if (error == cudaSuccess) error = cudaGraphInstantiate(&ready, recorded, 0);
     if (recorded) cudaGraphDestroy(recorded);
     graph.ready_.reset(ready);

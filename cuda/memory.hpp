@@ -8,15 +8,22 @@
 #include <string>
 
 #include "kaiju/base/status.hpp"
+#include "quiet.hpp"
 
 namespace kaiju::cuda {
 
 namespace detail {
 struct FreeDevice {
-  void operator()(void* p) const { cudaFree(p); }
+  void operator()(void* p) const {
+    const QuietGpu quiet = quiet_current_gpu();
+    cudaFree(p);
+  }
 };
 struct FreePinned {
-  void operator()(void* p) const { cudaFreeHost(p); }
+  void operator()(void* p) const {
+    const QuietGpu quiet = quiet_current_gpu();
+    cudaFreeHost(p);
+  }
 };
 }  // namespace detail
 
@@ -35,6 +42,7 @@ class DeviceBuffer {
     DeviceBuffer buffer;
     buffer.count_ = count;
     if (count == 0) return buffer;
+    const QuietGpu quiet = quiet_current_gpu();
     void* memory = nullptr;
     cudaError_t error = cudaMalloc(&memory, count * sizeof(T));
     if (error == cudaErrorMemoryAllocation) {
@@ -68,6 +76,7 @@ class PinnedBuffer {
 
   static Result<PinnedBuffer> make(size_t bytes, const char* what) {
     PinnedBuffer buffer;
+    const QuietGpu quiet = quiet_current_gpu();
     void* memory = nullptr;
     const cudaError_t error = cudaMallocHost(&memory, bytes);
     if (error == cudaErrorMemoryAllocation) {

@@ -46,9 +46,11 @@ void Turns::Turn::end(std::span<const Mark> marks) {
     else if (place.group == turns_)
       place.group = nullptr;
   }
-  for (std::unique_lock<std::mutex>& lock : locks_)
+  for (std::unique_lock<std::recursive_mutex>& lock : locks_)
     if (lock) lock.unlock();
   turns_ = nullptr;
 }
+
+QuietGpu::QuietGpu(int32_t gpu) : board_(TurnBoard::of_process()), launching_(board_->of(gpu).launching) {}
 
 }  // namespace kaiju::cuda

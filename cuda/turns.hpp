@@ -33,9 +33,10 @@ class TurnBoard {
 
  private:
   friend class Turns;
+  friend class QuietGpu;
   struct Place {
-    std::mutex launching;
-    const void* group = nullptr;  // whose turn was last; null: nobody's that has not ended
+    std::recursive_mutex launching;  // a thread in its turn may want its GPUs quiet, too
+    const void* group = nullptr;     // whose turn was last; null: nobody's that has not ended
     Mark mark = nullptr;
   };
   Place& of(int32_t gpu);
@@ -64,7 +65,7 @@ class Turns {
    private:
     friend class Turns;
     Turns* turns_ = nullptr;
-    std::array<std::unique_lock<std::mutex>, kMostGpus> locks_;
+    std::array<std::unique_lock<std::recursive_mutex>, kMostGpus> locks_;
     std::array<Mark, kMostGpus> before_{};
     int32_t before_count_ = 0;
   };
@@ -74,6 +75,18 @@ class Turns {
   std::shared_ptr<TurnBoard> board_;
   std::vector<TurnBoard::Place*> places_;    // by rank
   std::vector<TurnBoard::Place*> in_order_;  // by index of the GPU, as all groups lock them
+};
+
+// While it lives no other thread's group launches on this GPU. For calls of CUDA that may wait for all that a GPU runs,
+// and hold launches of other threads up meanwhile: memory that is taken or freed, a kernel that is loaded. Between a
+// group's launches on one GPU and on the next, such a call would wait for a kernel that waits for what it holds up.
+class QuietGpu {
+ public:
+  explicit QuietGpu(int32_t gpu);
+
+ private:
+  std::shared_ptr<TurnBoard> board_;
+  std::unique_lock<std::recursive_mutex> launching_;
 };
 
 }  // namespace kaiju::cuda

@@ -45,7 +45,7 @@ Result<std::unique_ptr<WorkerGroup>> WorkerGroup::make(std::span<const std::shar
   if (count > 1) KAIJU_TRY(group->connect());
   for (const Member& member : group->members_) {
     // CUDA may wait for the whole GPU when it loads a kernel: not for one that waits for what is not launched yet.
-    const Turns::Turn held = group->turns_ ? group->turns_->begin() : Turns::Turn();
+    const QuietGpu quiet(member.index);
     member.worker->load();
   }
   for (const Member& member : group->members_) KAIJU_TRY(member.worker->record(sizes));

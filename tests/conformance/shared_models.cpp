@@ -5,7 +5,6 @@
 #include <map>
 #include <stdexcept>
 
-#include "../cuda/several_of_one.hpp"
 #include "examples/tools/scorer.hpp"
 #include "kaiju/engine/engine.hpp"
 #include "kaiju/run/executors.hpp"
@@ -259,10 +258,6 @@ TEST_CASE("engines on several GPUs share one checkpoint, step beside each other 
 TEST_CASE("engines that have GPUs in common take turns there, and each replies as if it were alone") {
   const std::vector<int32_t> counts = gpu_counts();
   if (counts.empty()) return;
-  if (shown_gpus() > 0) {
-    WARN("one GPU that is shown as several has one group of engines at a time");
-    return;
-  }
   Random random(seed_of_run());
   ModelConfig config = random_shared_config(random, 0);
   config.d_model = 1024;

@@ -6,7 +6,9 @@
 #include <vector>
 
 namespace kaiju::test {
+namespace {
 
+// How many GPUs the first one is shown as; 0: CUDA's own answers.
 int shown_gpus() {
   static const int count = [] {
     const char* const asked = std::getenv("KAIJU_TEST_ONE_GPU_AS");
@@ -17,9 +19,6 @@ int shown_gpus() {
   }();
   return count;
 }
-
-namespace {
-
 const bool asked_before_cuda_begins = shown_gpus() > 0;
 
 thread_local int current = 0;

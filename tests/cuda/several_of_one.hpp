@@ -1,16 +1,12 @@
 // KAIJU_TEST_ONE_GPU_AS=2: CUDA's calls show the first GPU as two (or 3 to 8), so that what several GPUs share can be
 // tested on one. All memory is that GPU's; its kernels run beside each other, and none starts before those ahead of it
 // in its stream have ended. It tells whether bits and the order of calls are right; it gives no figures of speed, and
-// nothing of NVLink. One group of GPUs at a time: streams of many engines share the GPU's queues, where one may stand
-// behind another that waits for it.
+// nothing of NVLink.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 namespace kaiju::test {
-
-// How many GPUs the first one is shown as; 0: CUDA's own answers.
-int shown_gpus();
 
 // What __wrap_cudaSetDevice and so on do; for programs that wrap these calls themselves.
 cudaError_t set_shown_device(int index);

@@ -209,5 +209,35 @@ TEST_CASE("all groups of a process have one board, which ends with the last of t
   CHECK(ended.expired());
 }
 
+TEST_CASE(
+    "a GPU that a thread wants quiet has none of the launches of another thread's group on one of its GPUs alone") {
+  Turns turns(TurnBoard::of_process(), std::vector<int32_t>{1, 2});
+  std::atomic<bool> on_one_alone{false}, ends{false};
+  std::thread steps([&] {
+    while (!ends) {
+      Turns::Turn turn = turns.begin();
+      on_one_alone = true;
+      std::this_thread::yield();
+      {
+        const QuietGpu in_its_own_turn(2);
+      }
+      on_one_alone = false;
+      turn.end({});
+    }
+  });
+  int32_t beside_launches = 0;
+  for (int32_t call = 0; call < 20'000; ++call) {
+    const QuietGpu quiet(1 + call % 2);
+    beside_launches += on_one_alone ? 1 : 0;
+  }
+  {
+    const QuietGpu elsewhere(0);  // is not waited for
+    const Turns::Turn turn = turns.begin();
+  }
+  ends = true;
+  steps.join();
+  CHECK(beside_launches == 0);
+}
+
 }  // namespace
 }  // namespace kaiju::cuda
