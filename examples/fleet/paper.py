@@ -221,7 +221,7 @@ def besides_steps(machine, told):
 
 def served_prompts(machine, rest, told):
     """The machine whose prompts cost what they cost a server, by requests that it had alone with cards that it did not
-    know. In a server a step with a prompt follows one without, which takes longer than one prompt after another."""
+    know. There a prompt follows other steps; timed again and again by itself, as kaiju-bench does, it is faster."""
     steps = sum(model.prompt_s(machine, 1, tokens) for tokens in computed_tokens(told))
     times = sum(besides_steps(machine, told)) + steps - len(told) * statistics.fmean(rest)
     prompts, longer = machine["prompts"], times / steps
@@ -333,6 +333,9 @@ def processors_of(arguments):
 
 
 def compare(arguments):
+    least = 4 * SLOTS * arguments.servers  # a client's threads each have a chat, and as many are of the other half
+    if arguments.chats < least:
+        raise files.Refused(f"--chats {arguments.chats}: {arguments.servers} servers want {least} or more")
     places, rest_of_them = processors_of(arguments)
     tell("timing steps of one core")
     os.sched_setaffinity(0, places[0])  # what is started from here on inherits it
