@@ -52,7 +52,7 @@ Result<std::unique_ptr<WorkerGroup>> WorkerGroup::make(std::span<const std::shar
   return group;
 }
 
-// Other groups on these GPUs launch nothing meanwhile: CUDA waits for a whole GPU when it frees memory.
+// In a turn: no other group waits for this one's marks any more when they are destroyed.
 WorkerGroup::~WorkerGroup() {
   if (!turns_) return;
   Turns::Turn last = turns_->begin();
