@@ -34,14 +34,16 @@ from fleet import Router, Server
 
 TURNS = 6  # of a sitting; the chat then begins anew
 CONTEXT = 384  # of the timed steps: near that of the load's prompts
-SLOTS = 16
+SLOTS = 32  # more than a steady server has streams at 60%: waiting for a slot would make p99 a matter of a few percent of speed
 CLIENTS = 4  # processes that ask each server: one would be slower than the server
-AT_ONCE = (1, 2, 4, 8, 16)
+AT_ONCE = (1, 2, 4, 8, 16, 32)
 PROMPTS = (16, 64, 256)
 REQUESTS = 300  # to see what one takes besides its steps
 COLD_REQUESTS = 60  # to see what prompts cost a server
 PARTS = (0.3, 0.6)  # of the messages that the busiest server takes with every slot taken
 ROUNDS = 8  # in which the loads are played in turns
+CACHE_MIB = 512  # room for all chats: none loses its KV while another load is played, to have it computed in a burst after
+PIECE = 0.5  # seconds: how long a time is looked at to see how steady a server is
 
 
 def milliseconds(arguments):
@@ -314,6 +316,30 @@ def full(machine, told, seconds):
     return [("every slot taken, messages/s", paper, len(told) / seconds)]
 
 
+def speeds(told):
+    """Tokens that one server gave in each PIECE, with every slot taken; those of a reply come evenly."""
+    begun = min(one.sent for one in told) + 2 * statistics.median(one.ended - one.sent for one in told)
+    pieces = [0.0] * int((max(one.sent for one in told) - begun) / PIECE)
+    for one in told:
+        for number in range(len(pieces)):
+            at = begun + number * PIECE
+            part = max(0.0, min(one.ended, at + PIECE) - max(one.first, at)) / max(1e-9, one.ended - one.first)
+            pieces[number] += part * (one.reply_tokens - 1)
+    return pieces
+
+
+def steadiness(phases):
+    """How fast servers are with every slot taken in the slowest tenth of the time, and in the slowest piece of it, as parts
+    of their medians. Queues of an unsteady machine, and so p99, are longer than a paper of steady steps says. None: the
+    phases are too short to see it."""
+    of = collections.defaultdict(list)
+    for told in phases:
+        for name, mine in by_server(told).items():
+            of[name] += speeds(mine)
+    parts = [speed / statistics.median(pieces) for pieces in of.values() for speed in pieces]
+    return (percentile(parts, 0.1), min(parts)) if len(parts) >= 10 else None
+
+
 def tell(what):
     print(f"paper.py: {what}", file=sys.stderr, flush=True)
 
@@ -343,7 +369,7 @@ def compare(arguments):
     servers = []
     for place in places:
         os.sched_setaffinity(0, place)
-        servers.append(Server(arguments.server, arguments.model, "--max-running", str(SLOTS), "--cache-mib", "64"))
+        servers.append(Server(arguments.server, arguments.model, "--max-running", str(SLOTS), "--cache-mib", str(CACHE_MIB)))
     os.sched_setaffinity(0, rest_of_them)
     router = None if arguments.no_router else Router([server.address for server in servers])
     rows = []
@@ -370,6 +396,7 @@ def compare(arguments):
         tell(f"{most:.0f} messages a second at most; loads of all of that, half of it and {PARTS} of what the busiest takes, in turns for {len(each_round) * seconds:.0f} s")
         phases = loads([(where, seconds / ROUNDS, rate) for where, rate in each_round] * ROUNDS, arguments)
         taken, half, *parts = (sum(phases[i :: len(each_round)], []) for i in range(len(each_round)))
+        machine["steadiness"] = steadiness(phases[:: len(each_round)])
         counted = 0.75 * seconds
         tell("the same loads on paper")
         machines = {name: fitted(machine, told, counted) for name, told in by_server(half).items()}
@@ -411,6 +438,9 @@ def main():
         print(json.dumps({"cores": os.cpu_count(), "load_average": os.getloadavg(), "machine": machine, "rows": rows}, indent=2))
         return
     print(f"load of this machine {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; service factor {machine['service_factor']:.2f}; {machine['request_ms']:.1f} ms of a request besides its steps; decode {', '.join(f'{ms:.2f}' for ms in machine['decode']['ms'])} ms for {AT_ONCE} streams; {machine['prompts']['ms_per_token']:.3f} ms a prompt token")
+    if machine["steadiness"]:
+        tenth, least = machine["steadiness"]
+        print(f"with every slot taken a server is at {100 * tenth:.0f}% of its median speed, or slower, in a tenth of the time; {100 * least:.0f}% in the slowest {PIECE} s")
     print(f"{'':<52}{'paper':>10}{'measured':>10}{'paper / measured':>18}")
     for what, paper, measured in rows:
         print(f"{what:<52}{paper:>10.1f}{measured:>10.1f}{paper / measured:>18.2f}")

@@ -108,7 +108,7 @@ def margins():
         export.write(path, model.quantise(model.new_masters(cfg, "cpu"), cfg))
         with open(prompts, "w") as f:
             json.dump({"pieces": [], "rows": []}, f)
-        d = dpo.Dpo(SimpleNamespace(model=path, prompts=prompts, seed=1, kinds=dpo.KINDS, hold=0.5), "cpu")
+        d = dpo.Dpo(SimpleNamespace(model=path, prompts=prompts, seed=1, kinds=dpo.KINDS, hold=0.5, replies=4), "cpu")
         r = np.random.default_rng(SEED)
         pairs = [("logged", r.integers(8, 64, 10).tolist(), r.integers(8, 64, 6).tolist(), r.integers(8, 64, 9).tolist(), 1.0) for _ in range(6)]
         text = torch.from_numpy(r.integers(8, 64, (2, 64)))
@@ -116,6 +116,11 @@ def margins():
         for _ in range(6):
             last, right = d.step(pairs, text, 0.2, False)
         check("DPO raises the margins of its pairs", abs(first - np.log(2)) < 1e-5 and last < first and right == 1.0, first, last)
+        seen, gain, (first, second, third) = [], d.gain, (r.integers(8, 64, 5).tolist() for _ in range(3))
+        d.gain = lambda w, tokens, spans: seen.append(len(tokens)) or gain(w, tokens, spans)
+        d.step([("logged", [9, 10], *both, 1.0) for both in ((first, second), (first, third), (third, second))], text, 0.0, False)
+        check("a reply of several pairs is one sequence", seen == [3])
+        d.gain = gain
         with torch.no_grad():
             flat, positions = text.reshape(-1), d.run.positions(2)
             same = held.Gradients(d.reference)
@@ -148,7 +153,7 @@ def logged_pairs(dpo, folder, path):
         r.integers(8, 64, 64 * 8).astype(np.uint16).tofile(os.path.join(folder, name + ".bin"))
     with open(os.path.join(folder, "data.json"), "w") as f:
         json.dump({"tokenizer_bytes": 0}, f)
-    args = SimpleNamespace(model=path, prompts=prompts, data=folder, out=os.path.join(folder, "out"), seed=1, kinds=("brief",), hold=0.1, length=64, held=900, held_text=4, rounds=3, sft_steps=2, steps=4, passes=1, pairs=16,
+    args = SimpleNamespace(model=path, prompts=prompts, data=folder, out=os.path.join(folder, "out"), seed=1, kinds=("brief",), hold=0.1, replies=4, length=64, held=900, held_text=4, rounds=3, sft_steps=2, steps=4, passes=1, pairs=16,
                            fresh=8, texts=2, rate=0.2, most_kl=9.0, most_perplexity=1e4, seconds=None, context=64)
     d = dpo.Dpo(args, "cpu")
     check("prompts without room are left out, and longer replies are cut to theirs, without an END",
@@ -158,6 +163,10 @@ def logged_pairs(dpo, folder, path):
     replies = d.sample(d.reference, d.rows)
     check("a drawn reply has an END if it ended by itself", all(x.count(dpo.END) == (x[-1] == dpo.END) and (dpo.END in x or len(x) == dpo.REPLY) for x in replies) and any(dpo.END in x for x in replies))
     dpo.Dpo.sample = lambda self, w, rows: [ids(8, 64, 6) for _ in rows]  # as if drawn, which takes long here
+    groups = d.online(d.reference, d.rows[1:])
+    of_all = [[pair[4] for pair in pairs] for pairs in groups if len(pairs) == d.replies - 1]
+    check("pairs of a user who has seen all replies count as one, others each", of_all and all(abs(sum(weights) - 1) < 1e-9 for weights in of_all)
+          and all(pair[4] == 1.0 for pairs in groups if len(pairs) < d.replies - 1 for pair in pairs))
     dpo.train_on(args)
     with open(os.path.join(args.out, "report.json")) as f:
         report = json.load(f)

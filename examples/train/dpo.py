@@ -5,13 +5,14 @@
     python3 dpo.py train --model MODEL --prompts prompts.json --data DATA --out RUN        MODEL: a checkpoint of train.py
 
 The first round is SFT on kept replies, the others are DPO. In a round the model answers prompts several times, simulated users swipe (swipes.py), and each
-kept reply is set against those swiped away. Where prompts come from a log, the first two rounds are about its pairs instead. What is modified: who goes back to
-an earlier reply after all others liked none of them much, so that the pairs of such a swipe count as one (a log does not tell it); the loss of a kept reply counts beside the margin, so that
+kept reply is set against those swiped away. Where prompts come from a log, the first two rounds are about its pairs instead. What is modified: who has seen
+all replies liked none of them much, so that the pairs of such a swipe count as one (a log does not tell it); the loss of a kept reply counts beside the margin, so that
 both replies cannot become unlikely together; in every step the model is held to the one it began as on text of DATA, by the KL of its next tokens (held.py); and
 KL and perplexity on held-out text are bounded: when one passes its bound, the weights go back a part of the way. No step needs a backward pass of its own: the gradient of DPO is that of
 cross-entropy whose weight is beta * sigmoid(-margin) for kept replies and its negative for others."""
 import argparse
 import functools
+import itertools
 import json
 import os
 import random
@@ -22,7 +23,8 @@ import numpy as np
 import swipes
 
 END, CARD, ROLE = 6, 3, {"user": 4, "char": 5}
-LENGTH, REPLY, REPLIES = 512, 40, 4  # tokens of a sequence and of a reply, replies to a prompt
+LENGTH, REPLY = 512, 40  # tokens of a sequence and of a reply
+AT_ONCE = 128  # sequences of a backward pass
 BETA, KEPT = 0.1, 0.2  # DPO's beta; weight of kept replies' own loss
 KINDS = swipes.KINDS
 
@@ -82,7 +84,7 @@ class Dpo:
         self.reference = self.weights(self.begun)
         saved = json.load(open(args.prompts))
         self.pieces, self.rows = saved["pieces"], saved["rows"]
-        self.random, self.kinds, self.hold = random.Random(args.seed), args.kinds, args.hold
+        self.random, self.kinds, self.hold, self.replies = random.Random(args.seed), args.kinds, args.hold, args.replies
 
     def fit(self):
         """Leaves out prompts without room for a reply. Cuts a log's replies to their room; what is cut has no END. Returns how many of both."""
@@ -102,7 +104,7 @@ class Dpo:
         return "".join(self.pieces[i] for i in ids if i > 7).replace("\u2581", " ").strip()
 
     # ------------------------------------------------------------ replies
-    def sample(self, w, rows, temperature=0.9, at_once=1536):
+    def sample(self, w, rows, temperature=0.9, at_once=3072):
         """One reply to each row: ids, with END behind those that ended by themselves."""
         import evaluate
         torch = self.torch
@@ -145,40 +147,45 @@ class Dpo:
 
     # ------------------------------------------------------------ preferences
     def online(self, w, rows):
-        """Preferences of a simulated user of each kind about this model's replies to the prompts of rows."""
-        replies = list(zip(*[self.sample(w, rows) for _ in range(REPLIES)]))
-        found = []
-        for row, some in zip(rows, replies):
+        """Preferences of a simulated user of each kind about this model's replies to the prompts of rows: a list for each prompt."""
+        replies, found = self.sample(w, [row for row in rows for _ in range(self.replies)]), []
+        for n, row in enumerate(rows):
+            some, pairs = replies[n * self.replies:(n + 1) * self.replies], []
             texts = [self.text(r) for r in some]
             for kind in self.kinds:
                 kept, swiped = swipes.swipe(kind, row["card"], row["turns"][-1][1], texts, self.random)
-                weight = 1 / len(swiped) if any(i > kept for i in swiped) else 1.0
-                found += [(kind, row["ids"], some[kept], some[i], weight) for i in swiped if texts[i] != texts[kept]]
+                weight = 1 / len(swiped) if len(swiped) == len(some) - 1 else 1.0
+                pairs += [(kind, row["ids"], some[kept], some[i], weight) for i in swiped if texts[i] != texts[kept]]
+            if pairs:
+                found.append(pairs)
         return found
 
     def logged(self, rows):
-        return [("logged", row["ids"], row["kept"], s, 1.0) for row in rows if "kept" in row for s in row["swiped"] if s != row["kept"]]
+        found = ([("logged", row["ids"], row["kept"], s, 1.0) for s in row["swiped"] if s != row["kept"]] for row in rows if "kept" in row)
+        return [pairs for pairs in found if pairs]
 
     # ------------------------------------------------------------ steps
     def step(self, pairs, text, factor, sft):
-        """One optimiser step; returns loss and share of margins above 0."""
-        torch, train = self.torch, self.train
+        """One optimiser step; returns loss and share of margins above 0. A reply of several pairs, kept by one user and swiped away by another, is
+        one sequence, with the sum of its weights."""
+        torch = self.torch
         import backward
         import held
-        w = self.weights()
+        w, place = self.weights(), {}
         gradients = held.Gradients(w, first_row=self.run.optimiser.step_count * 37 % backward.CLIP_ROWS)
-        kept, kept_spans = self.sequences([(pair[1], pair[2]) for pair in pairs])
-        other, other_spans = self.sequences([(pair[1], pair[3]) for pair in pairs])
-        count = [pair[4] for pair in pairs]
+        kept, other = (torch.tensor([place.setdefault((tuple(pair[1]), tuple(pair[which])), len(place)) for pair in pairs], device=self.device) for which in (2, 3))
+        tokens, spans = self.sequences([(list(prompt), list(reply)) for prompt, reply in place])
+        count = torch.tensor([pair[4] for pair in pairs], device=self.device)
         with torch.no_grad():
-            margin = BETA * (self.gain(w, kept, kept_spans) - self.gain(w, other, other_spans))
+            gain = self.gain(w, tokens, spans)
+            margin = BETA * (gain[kept] - gain[other])
             pull = torch.zeros_like(margin) if sft else BETA * torch.sigmoid(-margin)
-            own = [1.0 / max(1, last - first) * (1.0 if sft else KEPT) for first, last in kept_spans]
-            for tokens, spans, sign in ((kept, kept_spans, 1), (other, other_spans, -1))[:1 if sft else 2]:
-                weights = torch.zeros(tokens.shape, device=self.device)
-                for i, (first, last) in enumerate(spans):
-                    weights[i, first:last] = count[i] * (sign * pull[i] + (own[i] if sign > 0 else 0))
-                self.add(gradients, tokens, weights, 1 / sum(count))
+            own = (1.0 if sft else KEPT) / torch.tensor([max(1, last - first) for first, last in spans], device=self.device)
+            weight = torch.zeros(len(tokens), device=self.device).index_add(0, kept, count * (pull + own[kept])).index_add(0, other, -count * pull)
+            at, (first, last) = torch.arange(LENGTH, device=self.device)[None], (torch.tensor(x, device=self.device)[:, None] for x in zip(*spans))
+            weights = weight[:, None] * ((at >= first) & (at < last))
+            for some in weight.nonzero()[:, 0].split(AT_ONCE):
+                self.add(gradients, tokens[some], weights[some], 1 / float(count.sum()))
             gradients.hold(self.reference, text.reshape(-1), self.run.positions(len(text)), tuple(text.shape), self.hold / text.numel())
             grads = gradients.finish()
             self.run.optimiser.step(grads, factor)
@@ -255,7 +262,7 @@ def train_on(args):
     anchor, val = text("train"), text("val")[:2 * args.held_text].to(device)
     val, bound = val[::2], val[1::2]  # what is reported, and by what the run is bounded
     base = d.sample(d.reference, d.held)
-    d.held_pairs, logged = d.logged(d.held) + d.online(d.reference, d.held), d.logged(d.training)
+    d.held_pairs, logged = sum(d.logged(d.held) + d.online(d.reference, d.held), []), d.logged(d.training)
     begun, most = d.perplexity(d.reference, bound), 1 + args.most_perplexity / 100
     report = {"before": d.measure(d.reference, base)[0], "perplexity_before": round(d.perplexity(d.reference, val), 4)}
     say("%d prompts, %d held out with %d pairs; before: %s, perplexity %.3f, %.0f s" % (len(d.training), len(d.held), len(d.held_pairs), report["before"], report["perplexity_before"], time.time() - began))
@@ -264,11 +271,14 @@ def train_on(args):
     for number in range(args.rounds):
         w, start, steps = d.weights(), time.time(), args.steps if number else args.sft_steps
         of_log = bool(logged) and number < 2
-        pairs = logged if of_log else d.online(w, d.random.sample(d.training, min(args.fresh, steps * args.pairs, len(d.training))))
-        d.random.shuffle(pairs)
-        steps, answered = min(steps, -(-len(pairs) * args.passes // args.pairs)), time.time()
+        groups = logged if of_log else d.online(w, d.random.sample(d.training, min(args.fresh, steps * args.pairs, len(d.training))))
+        d.random.shuffle(groups)
+        count, answered, coming = sum(map(len, groups)), time.time(), itertools.cycle(groups)
+        steps = min(steps, -(-count * args.passes // args.pairs))
         for n in range(steps):
-            some = [pairs[(n * args.pairs + i) % len(pairs)] for i in range(args.pairs)]
+            some = []
+            while len(some) < args.pairs:  # all pairs of a prompt are in one step
+                some += next(coming)
             batch = anchor[rng.integers(len(anchor), size=args.texts)].to(device)
             loss, right = d.step(some, batch, rate * max(0.1, 1 - done / all_steps), number == 0)
             done += 1
@@ -280,7 +290,7 @@ def train_on(args):
             d.go_back(0.1)
             w, back = d.weights(), back + 1
             kl, perplexity = d.kl(w, bound[:32]), d.perplexity(w, bound)
-        log.append({"round": number, "kind": "sft" if number == 0 else "dpo", "logged": of_log, "pairs": len(pairs), "steps": steps, "rate": rate, "loss": round(loss, 4), "margins_above_0": round(right, 3), "kl": round(kl, 5), "back": back,
+        log.append({"round": number, "kind": "sft" if number == 0 else "dpo", "logged": of_log, "pairs": count, "steps": steps, "rate": rate, "loss": round(loss, 4), "margins_above_0": round(right, 3), "kl": round(kl, 5), "back": back,
                     "kl_before": round(far[0], 5), "perplexity_rose_before": round(far[1] / begun, 4), "perplexity": round(d.perplexity(w, val), 4), "seconds": [round(answered - start, 1), round(time.time() - answered, 1)]})
         if number:
             rate *= 2 if not back and kl < args.most_kl / 4 else 0.5 if back > 6 else 1
@@ -316,10 +326,11 @@ def main():
     t.add_argument("--steps", type=int, default=40, help="of a round, at most: pairs come --passes times")
     t.add_argument("--passes", type=int, default=1)
     t.add_argument("--fresh", type=int, default=1300, help="prompts that are answered anew each round")
+    t.add_argument("--replies", type=int, default=8, help="to a prompt: a user swipes this many times, less one, at most")
     t.add_argument("--length", type=int, default=LENGTH, help="tokens of a sequence; longer prompts are left out")
     t.add_argument("--held", type=int, default=900, help="prompts held out, a fifth of all at most")
     t.add_argument("--held-text", type=int, default=256, help="sequences of held-out text")
-    t.add_argument("--pairs", type=int, default=128, help="a step")
+    t.add_argument("--pairs", type=int, default=128, help="a step, at least")
     t.add_argument("--texts", type=int, default=32, help="sequences of text a step")
     t.add_argument("--rate", type=float, default=0.015, help="factor on the rates of optim.py; falls in a line, and follows how far a round went")
     t.add_argument("--hold", type=float, default=2.0, help="weight of the KL on text")

@@ -1,6 +1,6 @@
 """Token streams for kaijufy.py, in the open model's own vocabulary and chat format.
 
-    python3 kaijufy_data.py --text text.tar.xz --model smollm2.safetensors --persona-tokens 3M --out DIR
+    python3 kaijufy_data.py --text text.tar.xz --model smollm2.safetensors --out DIR
 
 MODEL is the imported checkpoint, whose tokenizer and chat format the library reads (set PYTHONPATH to capi/python). DIR gets train.npy and
 val.npy (uint32, one document after the other; loss counts everywhere, for a teacher has an opinion everywhere), and prompts.npz: what the
@@ -61,6 +61,23 @@ def questions(rows, count, seed):
             yield [("system", distill.EXPLAIN if r() < 0.6 else distill.TALE), ("user", data_text.normal(asked[int(r() * len(asked))]))]
 
 
+def repeat(r, prose):
+    """A text in which a part comes back after other prose: a passage word for word, or lines with numbers in another order. What a model has to learn
+    there is to look back."""
+    def piece(least, most):
+        text = prose[int(r.random() * len(prose))]
+        size = least + int(r.random() * (most - least))
+        at = int(r.random() * max(1, len(text) - size))
+        return text[at:at + size].strip()
+
+    first = second = piece(200, 800)
+    if r.random() < 0.5:
+        words = {word for word in re.findall("[A-Za-z]{4,}", first)}
+        lines = ["%s: %d" % (word, r.randrange(10 ** r.randint(2, 6))) for word in sorted(words)[:24]]
+        first, second = ("\n".join(r.sample(lines, len(lines))) for _ in range(2))
+    return first + "\n\n" + piece(100, 1800) + "\n\n" + second
+
+
 def build(args):
     import kaiju
     model = kaiju.Model(args.model)
@@ -70,7 +87,7 @@ def build(args):
     talks, bank = data_text.filler_talks(rows), data_text.word_bank(rows)
     os.makedirs(args.out, exist_ok=True)
     for name, validation in (("val", True), ("train", False)):
-        docs, counts = [], {}
+        docs, counts, prose = [], {}, []
 
         def take(source, doc):
             try:
@@ -82,11 +99,16 @@ def build(args):
 
         for source, doc in data_text.documents(rows, validation):
             take(source, doc)
+            if doc[0] == "text":
+                prose.append(doc[1])
         wanted, n = tokens_number(args.persona_tokens) // (20 if validation else 1), 0
         while counts.get("persona", 0) < wanted:
             s = persona.sample(args.seed + validation, n, bank, talks)
             take("persona", ("chat", s["name"] + "\n" + s["card"], s["turns"]))
             n += 1
+        r = random.Random(args.seed + 2)
+        while not validation and counts.get("repeats", 0) < tokens_number(args.repeat_tokens):
+            take("repeats", ("text", repeat(r, prose)))
         random.Random(args.seed).shuffle(docs)
         store(os.path.join(args.out, name + ".npy"), docs)
         print(name, sum(counts.values()), "tokens:", json.dumps(counts), flush=True)
@@ -127,6 +149,7 @@ def main():
     a.add_argument("--text", required=True, help="text.tar.xz with the corpora")
     a.add_argument("--model", required=True)
     a.add_argument("--persona-tokens", default="3M")
+    a.add_argument("--repeat-tokens", default="2M", help="texts in which a part comes back")
     a.add_argument("--prompts", type=int, default=8000)
     a.add_argument("--questions", type=int, default=100, help="persona questions of each kind for the report")
     a.add_argument("--seed", type=int, default=7)
