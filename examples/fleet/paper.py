@@ -5,7 +5,7 @@ paper.py KAIJU_SERVER KAIJU_BENCH MODEL [--json]
 
 Wants a quiet machine of six cores or more, and HAProxy, unless --no-router says that the client chooses the servers.
 Each load is played in turns with the others, a part of it at a time, for a machine that others share gets slower and faster.
-Takes four minutes.
+Takes five minutes.
 """
 
 import argparse
@@ -318,7 +318,7 @@ def full(machine, told, seconds):
 
 def speeds(told):
     """Tokens that one server gave in each PIECE, with every slot taken; those of a reply come evenly."""
-    begun = min(one.sent for one in told) + 2 * statistics.median(one.ended - one.sent for one in told)
+    begun = min(one.sent for one in told) + max(one.ended - one.sent for one in told)  # of replies before it nothing is told
     pieces = [0.0] * int((max(one.sent for one in told) - begun) / PIECE)
     for one in told:
         for number in range(len(pieces)):
@@ -336,7 +336,7 @@ def steadiness(phases):
     for told in phases:
         for name, mine in by_server(told).items():
             of[name] += speeds(mine)
-    parts = [speed / statistics.median(pieces) for pieces in of.values() for speed in pieces]
+    parts = [speed / statistics.median(pieces) for pieces in of.values() for speed in pieces if statistics.median(pieces) > 0]
     return (percentile(parts, 0.1), min(parts)) if len(parts) >= 10 else None
 
 

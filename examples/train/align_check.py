@@ -112,6 +112,12 @@ def margins():
         r = np.random.default_rng(SEED)
         pairs = [("logged", r.integers(8, 64, 10).tolist(), r.integers(8, 64, 6).tolist(), r.integers(8, 64, 9).tolist(), 1.0) for _ in range(6)]
         text = torch.from_numpy(r.integers(8, 64, (2, 64)))
+        one, other = (r.integers(8, 64, 5).tolist() for _ in range(2))
+        given = []
+        d.add, add = (lambda gradients, tokens, weights, norm: given.append(weights.sum(1)) or add(gradients, tokens, weights, norm)), d.add
+        d.step([("logged", [9, 10], one, other, 1.0), ("logged", [9, 10], other, one, 1.0)], text, 0.0, False)
+        check("what one user keeps and another swipes away counts as kept replies do by themselves", torch.allclose(given[0], torch.full((2,), dpo.KEPT)))
+        d.add = add
         first, _ = d.step(pairs, text, 0.2, False)
         for _ in range(6):
             last, right = d.step(pairs, text, 0.2, False)

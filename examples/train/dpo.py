@@ -5,8 +5,8 @@
     python3 dpo.py train --model MODEL --prompts prompts.json --data DATA --out RUN        MODEL: a checkpoint of train.py
 
 The first round is SFT on kept replies, the others are DPO. In a round the model answers prompts several times, simulated users swipe (swipes.py), and each
-kept reply is set against those swiped away. Where prompts come from a log, the first two rounds are about its pairs instead. What is modified: who has seen
-all replies liked none of them much, so that the pairs of such a swipe count as one (a log does not tell it); the loss of a kept reply counts beside the margin, so that
+kept reply is set against those swiped away. Where prompts come from a log, the first two rounds are about its pairs instead. What is modified: of who has seen
+all replies nobody knows whether the kept one was liked, so that the pairs of such a swipe count as one (a log does not tell it); the loss of a kept reply counts beside the margin, so that
 both replies cannot become unlikely together; in every step the model is held to the one it began as on text of DATA, by the KL of its next tokens (held.py); and
 KL and perplexity on held-out text are bounded: when one passes its bound, the weights go back a part of the way. No step needs a backward pass of its own: the gradient of DPO is that of
 cross-entropy whose weight is beta * sigmoid(-margin) for kept replies and its negative for others."""
@@ -106,10 +106,13 @@ class Dpo:
     # ------------------------------------------------------------ replies
     def sample(self, w, rows, temperature=0.9, at_once=3072):
         """One reply to each row: ids, with END behind those that ended by themselves."""
+        import attention
         import evaluate
         torch = self.torch
         self.run.w, out = w, [None] * len(rows)
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]["ids"]))
+        padded = -(-len(rows[order[-1]]["ids"]) // attention.BLOCK) * attention.BLOCK
+        at_once = min(at_once, (2**31 - 1) // (padded * self.run.cfg.d_ff))  # the kernels count a batch's values in int32
         for i in range(0, len(order), at_once):
             some = order[i:i + at_once]
             batch = [rows[j]["ids"] for j in some]
@@ -263,6 +266,7 @@ def train_on(args):
     val, bound = val[::2], val[1::2]  # what is reported, and by what the run is bounded
     base = d.sample(d.reference, d.held)
     d.held_pairs, logged = sum(d.logged(d.held) + d.online(d.reference, d.held), []), d.logged(d.training)
+    d.random.shuffle(d.held_pairs)
     begun, most = d.perplexity(d.reference, bound), 1 + args.most_perplexity / 100
     report = {"before": d.measure(d.reference, base)[0], "perplexity_before": round(d.perplexity(d.reference, val), 4)}
     say("%d prompts, %d held out with %d pairs; before: %s, perplexity %.3f, %.0f s" % (len(d.training), len(d.held), len(d.held_pairs), report["before"], report["perplexity_before"], time.time() - began))
@@ -271,7 +275,10 @@ def train_on(args):
     for number in range(args.rounds):
         w, start, steps = d.weights(), time.time(), args.steps if number else args.sft_steps
         of_log = bool(logged) and number < 2
-        groups = logged if of_log else d.online(w, d.random.sample(d.training, min(args.fresh, steps * args.pairs, len(d.training))))
+        wanted = -(-steps * args.pairs // len(d.kinds))  # a prompt gives a pair of each kind of user, and mostly more
+        groups = logged if of_log else d.online(w, d.random.sample(d.training, min(args.fresh, wanted, len(d.training))))
+        if not groups:
+            raise SystemExit("no pairs: all replies to a prompt are the same")
         d.random.shuffle(groups)
         count, answered, coming = sum(map(len, groups)), time.time(), itertools.cycle(groups)
         steps = min(steps, -(-count * args.passes // args.pairs))
@@ -323,14 +330,14 @@ def main():
     t.add_argument("--rounds", type=int, default=8, help="the first one is SFT; of a log's pairs the first two are made, so that 2 is the log alone")
     t.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="of simulated users")
     t.add_argument("--sft-steps", type=int, default=12, help="of the first round")
-    t.add_argument("--steps", type=int, default=40, help="of a round, at most: pairs come --passes times")
+    t.add_argument("--steps", type=int, default=40, help="of a round, at most: pairs come about --passes times")
     t.add_argument("--passes", type=int, default=1)
     t.add_argument("--fresh", type=int, default=1300, help="prompts that are answered anew each round")
     t.add_argument("--replies", type=int, default=8, help="to a prompt: a user swipes this many times, less one, at most")
     t.add_argument("--length", type=int, default=LENGTH, help="tokens of a sequence; longer prompts are left out")
     t.add_argument("--held", type=int, default=900, help="prompts held out, a fifth of all at most")
     t.add_argument("--held-text", type=int, default=256, help="sequences of held-out text")
-    t.add_argument("--pairs", type=int, default=128, help="a step, at least")
+    t.add_argument("--pairs", type=int, default=512, help="a step, at least: some nine come of a prompt")
     t.add_argument("--texts", type=int, default=32, help="sequences of text a step")
     t.add_argument("--rate", type=float, default=0.015, help="factor on the rates of optim.py; falls in a line, and follows how far a round went")
     t.add_argument("--hold", type=float, default=2.0, help="weight of the KL on text")
@@ -343,6 +350,8 @@ def main():
         each.add_argument("--out", required=True)
         each.add_argument("--seed", type=int, default=1)
     args = a.parse_args()
+    if args.command == "train" and args.replies < 2:
+        a.error("--replies: a user who swipes wants 2 or more")
     (prompts if args.command == "prompts" else train_on)(args)
 
 

@@ -72,8 +72,8 @@ def repeat(r, prose):
 
     first = second = piece(200, 800)
     if r.random() < 0.5:
-        words = {word for word in re.findall("[A-Za-z]{4,}", first)}
-        lines = ["%s: %d" % (word, r.randrange(10 ** r.randint(2, 6))) for word in sorted(words)[:24]]
+        words = sorted({word for word in re.findall("[A-Za-z]{4,}", first)})
+        lines = ["%s: %d" % (word, r.randrange(10 ** r.randint(2, 6))) for word in r.sample(words, min(24, len(words)))]
         first, second = ("\n".join(r.sample(lines, len(lines))) for _ in range(2))
     return first + "\n\n" + piece(100, 1800) + "\n\n" + second
 
