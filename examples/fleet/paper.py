@@ -67,7 +67,7 @@ def measured_steps(arguments):
     decode = [of["decode", streams] for streams in AT_ONCE]
     extra = [[of["mixed", n + tokens] - alone for tokens in PROMPTS] for n, alone in zip(AT_ONCE, decode)]
     kv = {"bytes_per_token": 256, "window_bytes": 524288, "window_tokens": 0, "window_read_bytes_per_token": 0}
-    kv |= {"read_bytes_per_token": 0, "read_bytes_per_second": 1e9, "memory_bytes": 64 << 20}  # contexts are those of the steps
+    kv |= {"read_bytes_per_token": 0, "read_bytes_per_second": 1e9, "memory_bytes": CACHE_MIB << 20}  # contexts are those of the steps
     return {
         "name": "one core of this machine, bundled model",
         "decode": {"context": CONTEXT, "streams": list(AT_ONCE), "ms": decode},

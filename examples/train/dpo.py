@@ -278,7 +278,7 @@ def train_on(args):
         wanted = -(-steps * args.pairs // len(d.kinds))  # a prompt gives a pair of each kind of user, and mostly more
         groups = logged if of_log else d.online(w, d.random.sample(d.training, min(args.fresh, wanted, len(d.training))))
         if not groups:
-            raise SystemExit("no pairs: all replies to a prompt are the same")
+            raise SystemExit("no pairs: users kept the first reply to every prompt, or all replies to it were the same; --fresh gives more prompts")
         d.random.shuffle(groups)
         count, answered, coming = sum(map(len, groups)), time.time(), itertools.cycle(groups)
         steps = min(steps, -(-count * args.passes // args.pairs))
